@@ -51,6 +51,8 @@ struct World {
     creating: BTreeSet<Incarnation>,
     destroying: BTreeSet<Incarnation>,
     leases: BTreeMap<Incarnation, JobId>,
+    /// Slices that must never be destroyed.
+    fixed: BTreeSet<Incarnation>,
     running: BTreeMap<JobId, Option<Incarnation>>,
     moving: BTreeSet<JobId>,
     /// Jobs without a slice, by the order of their first arrival.
@@ -60,6 +62,10 @@ struct World {
     outgrown: BTreeMap<JobId, u64>,
     needs: BTreeMap<JobId, u64>,
     over: BTreeSet<JobId>,
+    /// Slices that could not be destroyed and were not leased since.
+    stuck: BTreeSet<Incarnation>,
+    /// Creates that can never be: GPU, what stood there, the slot.
+    illegal: BTreeSet<(GpuIndex, Vec<Slot>, Slot)>,
     log: Vec<String>,
 }
 
@@ -74,6 +80,7 @@ impl World {
             creating: BTreeSet::new(),
             destroying: BTreeSet::new(),
             leases: BTreeMap::new(),
+            fixed: BTreeSet::new(),
             running: BTreeMap::new(),
             moving: BTreeSet::new(),
             waiting: BTreeMap::new(),
@@ -81,6 +88,8 @@ impl World {
             outgrown: BTreeMap::new(),
             needs: BTreeMap::new(),
             over: BTreeSet::new(),
+            stuck: BTreeSet::new(),
+            illegal: BTreeSet::new(),
             log: Vec::new(),
         };
         for (index, (table, foreign)) in gpus.into_iter().enumerate() {
@@ -97,6 +106,24 @@ impl World {
         world
     }
 
+    /// A slice that stands before the scheduler starts.
+    fn adopt(&mut self, gpu: GpuIndex, name: &str, fixed: bool) {
+        let slice = Incarnation(self.slices.len() as u64 + 100);
+        let slot = self.tables[&gpu].slot_named(name).unwrap();
+        self.slices.insert(slice, (gpu, slot));
+        if fixed {
+            self.fixed.insert(slice);
+        }
+        self.step(Event::Slice {
+            slice,
+            gpu,
+            profile: slot.0,
+            placement: slot.1,
+            fixed,
+            holder: None,
+        });
+    }
+
     fn step(&mut self, event: Event) {
         self.now += 0.1;
         for action in self.scheduler.step(self.now, event) {
@@ -104,6 +131,18 @@ impl World {
             self.perform(action);
             self.check();
         }
+    }
+
+    /// Our slots on a GPU in order.
+    fn standing(&self, gpu: GpuIndex) -> Vec<Slot> {
+        let mut slots: Vec<Slot> = self
+            .slices
+            .values()
+            .filter(|(on, _)| *on == gpu)
+            .map(|(_, slot)| *slot)
+            .collect();
+        slots.sort_unstable();
+        slots
     }
 
     fn memory(&self, slice: Incarnation) -> u64 {
@@ -131,8 +170,13 @@ impl World {
                     !self.leases.contains_key(&slice),
                     "a leased slice is not destroyed"
                 );
+                assert!(!self.fixed.contains(&slice), "nor a fixed one");
                 assert!(!self.creating.contains(&slice), "nor one that is being made");
                 assert!(self.destroying.insert(slice), "nor one twice");
+                assert!(
+                    !self.stuck.contains(&slice),
+                    "nor again one that cannot be removed"
+                );
             }
             Action::Grant { job, slice, .. } => {
                 assert!(
@@ -143,6 +187,7 @@ impl World {
                     self.leases.insert(slice, job).is_none(),
                     "no slice is leased twice"
                 );
+                self.stuck.remove(&slice);
                 let memory = self.memory(slice);
                 assert!(memory >= self.needs[&job], "it holds the need");
                 assert!(
@@ -193,11 +238,13 @@ impl World {
             if how < 210 {
                 Event::Created { slice }
             } else {
-                self.slices.remove(&slice);
-                Event::CreateFailed {
-                    slice,
-                    illegal: how > 250,
+                let illegal = how > 235;
+                if let Some((gpu, slot)) = self.slices.remove(&slice)
+                    && illegal
+                {
+                    self.illegal.insert((gpu, self.standing(gpu), slot));
                 }
+                Event::CreateFailed { slice, illegal }
             }
         } else {
             self.destroying.remove(&slice);
@@ -205,6 +252,7 @@ impl World {
                 self.slices.remove(&slice);
                 Event::Destroyed { slice }
             } else {
+                self.stuck.insert(slice);
                 Event::DestroyFailed { slice }
             }
         };
@@ -329,6 +377,11 @@ fn machines(kind: u8) -> Vec<(Table, Vec<&'static str>)> {
         0 => vec![(samples::a100_base(), vec![])],
         1 => vec![(samples::a100_base(), vec!["1g.5gb@2", "2g.10gb@4"])],
         2 => vec![(samples::a30_base(), vec![]), (samples::a100_base(), vec![])],
+        // Slices that are there already: see `play`.
+        4 => vec![
+            (samples::a100_base().frozen(), vec![]),
+            (samples::a100_base(), vec![]),
+        ],
         _ => vec![
             (samples::a100_base(), vec!["3g.20gb@4"]),
             (samples::a100_base(), vec![]),
@@ -338,6 +391,11 @@ fn machines(kind: u8) -> Vec<(Table, Vec<&'static str>)> {
 
 fn play(policy: Policy, kind: u8, turns: &[Turn]) -> Vec<String> {
     let mut world = World::new(policy, machines(kind));
+    if kind == 4 {
+        world.adopt(GpuIndex(0), "3g.20gb@4", true);
+        world.adopt(GpuIndex(1), "2g.10gb@0", true);
+        world.adopt(GpuIndex(1), "1g.5gb@6", false);
+    }
     for turn in turns {
         world.take(turn.clone());
     }
@@ -346,11 +404,11 @@ fn play(policy: Policy, kind: u8, turns: &[Turn]) -> Vec<String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
     fn the_rules_hold_in_any_run(
-        kind in 0_u8..4,
+        kind in 0_u8..5,
         turns in proptest::collection::vec(turn(), 1..120),
         sequential in any::<bool>(),
     ) {
