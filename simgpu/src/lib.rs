@@ -1,1 +1,2 @@
-//! Placeholder.
+//! The simulated GPU.
+pub mod machine;
