@@ -306,18 +306,19 @@ impl<H: Hardware, C> Timeline<H, C> {
     /// Lets every running step go on until `until`, and ends those that are through.
     fn progress(&mut self, until: f64) {
         let seconds = until - self.clock;
+        // What is left below this is rounding: the clock itself is no finer.
+        let grain = (until.abs() * 4.0 * f64::EPSILON).max(1e-10);
         let mut ended = Vec::new();
         // Rates first: an end changes those of the others.
         for (&id, lane) in &mut self.lanes {
             let left = match &mut lane.head {
                 Some(Head::Running { load, left, .. }) => {
                     *left -= seconds * lane.hardware.rate(*load);
-                    // Whatever takes less than a tenth of a nanosecond is rounding.
-                    *left <= 1e-10 * lane.hardware.rate(*load)
+                    *left <= grain * lane.hardware.rate(*load)
                 }
                 Some(Head::Pausing { left }) => {
                     *left -= seconds;
-                    *left <= 1e-10
+                    *left <= grain
                 }
                 _ => false,
             };
