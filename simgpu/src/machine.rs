@@ -1,19 +1,27 @@
 //! What the CUDA side sees of a simulated machine: its devices, and a process's place on one of them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::files::{FileError, Mapping, Plan};
+use crate::state::{State, driver_branch, monotonic};
+
+pub use crate::tenant::{CopyMark, KernelMark, Tenant};
 
 /// One mapped state, shared with every other process on the same simulated machine. Clones share the mapping.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    _p: Arc<()>,
+    mapping: Arc<Mapping>,
 }
 
 /// Why no state could be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// `SIMGPU_ID` is not in the environment.
-    #[error("SIMGPU_ID is not set")]
+    /// Nothing says which state.
+    #[error("SIMGPU_ID is not set; `migm sim env` makes a simulated machine and prints it")]
     NotSet,
+    /// There is none, or it is of another version.
+    #[error("SIMGPU_ID: {0}")]
+    File(#[from] FileError),
 }
 
 /// A slice, or a whole GPU, that [`Machine::visible`] found. It names one life of the slice: once that is
@@ -22,7 +30,7 @@ pub enum OpenError {
 pub struct DeviceRef {
     /// GPU index.
     pub gpu: u32,
-    /// GPU instance and compute instance; `None` for the whole GPU.
+    /// The compute instance; `None` for the whole GPU.
     pub slice: Option<SliceRef>,
 }
 
@@ -113,101 +121,142 @@ pub enum AttachError {
     TooManyProcesses(usize),
 }
 
-/// This process on one slice. Dropping it gives everything back. After a fork the child's copy does nothing.
-#[derive(Debug)]
-pub struct Tenant {
-    _p: Arc<()>,
-}
+/// The state that [`select`] chose for this process.
+static SELECTED: Mutex<Option<String>> = Mutex::new(None);
 
-/// A kernel that runs; give it to [`Tenant::kernel_end`].
-#[must_use]
-#[derive(Debug)]
-pub struct KernelMark {
-    sms: u32,
+/// The machine that this process uses from now on, in place of `SIMGPU_ID`.
+pub fn select(id: &str) -> Result<(), OpenError> {
+    Mapping::open(id)?;
+    *SELECTED.lock().unwrap_or_else(PoisonError::into_inner) = Some(id.to_owned());
+    Ok(())
 }
-
-/// A copy over the bus that runs; give it to [`Tenant::copy_end`].
-#[must_use]
-#[derive(Debug)]
-pub struct CopyMark(());
 
 impl Machine {
-    /// Maps the state that `SIMGPU_ID` names.
+    /// Maps the state that [`select`] chose, or else `SIMGPU_ID` names.
     pub fn open() -> Result<Self, OpenError> {
-        todo!()
+        let selected = SELECTED.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let id = selected.or_else(|| std::env::var("SIMGPU_ID").ok().filter(|id| !id.is_empty()));
+        Ok(Self { mapping: Mapping::open(&id.ok_or(OpenError::NotSet)?)? })
     }
+
+    /// Makes a machine of its own.
+    pub fn create(plan: &Plan) -> Result<Self, FileError> {
+        Ok(Self { mapping: Mapping::create(plan)? })
+    }
+
+    /// What `SIMGPU_ID` must be for another process to use this machine.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        self.mapping.id()
+    }
+
+    pub(crate) fn mapping(&self) -> &Arc<Mapping> {
+        &self.mapping
+    }
+
     /// Wall seconds per simulated second.
     #[must_use]
     pub fn time_scale(&self) -> f64 {
-        todo!()
+        self.mapping.time_scale.get_f64()
     }
+
     /// Simulated seconds: the machine's monotonic clock divided by the time scale.
     #[must_use]
     pub fn sim_now(&self) -> f64 {
-        todo!()
+        #[expect(clippy::cast_precision_loss, reason = "nanoseconds since boot stay below 2^53 for 104 days")]
+        let wall = monotonic() as f64 / 1e9;
+        wall / self.time_scale()
     }
-    /// The CUDA version that the driver reports, 1000 x major + 10 x minor.
+
+    /// Driver version as text.
+    #[must_use]
+    pub fn driver(&self) -> String {
+        self.mapping.driver()
+    }
+
+    /// Branch of the driver: 570 of `570.133.20`.
+    #[must_use]
+    pub fn driver_branch(&self) -> u32 {
+        driver_branch(&self.driver()).unwrap_or(0)
+    }
+
+    /// The CUDA version that the driver reports, 1000 x major + 10 x minor: what its branch came with.
     #[must_use]
     pub fn driver_version(&self) -> i32 {
-        todo!()
+        let branch = self.driver_branch();
+        CUDA_VERSIONS.iter().rev().find(|(from, _)| *from <= branch).map_or(11_000, |(_, version)| *version)
     }
-    /// The devices that CUDA shows under this `CUDA_VISIBLE_DEVICES` (`None` = unset), in order.
+
+    /// What a device is. Of a slice destroyed meanwhile: no multiprocessors, no memory.
     #[must_use]
-    pub fn visible(&self, _cuda_visible_devices: Option<&str>) -> Vec<DeviceRef> {
-        todo!()
+    pub fn device(&self, device: DeviceRef) -> DeviceInfo {
+        let state: &State = &self.mapping;
+        let gpu = &state.gpus[device.gpu as usize % state.gpus.len()];
+        let model = gpu.model();
+        let (pci_domain, pci_bus, pci_device) = pci_address(device.gpu);
+        let whole = DeviceInfo {
+            name: model.product.to_owned(),
+            uuid: gpu.uuid(),
+            gpu_uuid: gpu.uuid(),
+            gpu: device.gpu,
+            is_mig: false,
+            gi: None,
+            ci: None,
+            sms: model.sms,
+            memory_total: (model.framebuffer_mib - model.reserved_mib) << 20,
+            compute: model.capability,
+            pci_domain,
+            pci_bus,
+            pci_device,
+            clock_khz: model.clock_khz,
+            memory_clock_khz: model.memory_clock_khz,
+            memory_bus_bits: model.memory_bus_bits,
+            l2_bytes: model.l2_bytes,
+        };
+        let Some(slice) = device.slice else { return whole };
+        let mig = DeviceInfo { is_mig: true, gi: Some(slice.gi), ci: Some(slice.ci), ..whole };
+        match self.compute_instance(device) {
+            Ok(info) => DeviceInfo {
+                name: format!("{} MIG {}", model.product, info.profile.name(info.parent.profile)),
+                uuid: info.uuid,
+                sms: info.profile.sms,
+                memory_total: info.parent.profile.memory_mib << 20,
+                ..mig
+            },
+            Err(_) => DeviceInfo { uuid: [0; 16], sms: 0, memory_total: 0, ..mig },
+        }
     }
-    /// What a device is. Answers also for a slice that has been destroyed meanwhile, with what it was sized as
-    /// where that is still known, else zero sizes.
-    #[must_use]
-    pub fn device(&self, _device: DeviceRef) -> DeviceInfo {
-        todo!()
-    }
+
     /// Makes this process a user of the device and charges its context.
-    pub fn attach(&self, _device: DeviceRef, _context_bytes: u64) -> Result<Tenant, AttachError> {
-        todo!()
+    pub fn attach(&self, device: DeviceRef, context_bytes: u64) -> Result<Tenant, AttachError> {
+        Tenant::attach(&self.mapping, device, context_bytes)
     }
 }
 
-impl Tenant {
-    /// Takes memory; the limit is the slice's, over all its processes.
-    pub fn charge(&self, _bytes: u64) -> Result<(), OutOfMemory> {
-        todo!()
-    }
-    /// Gives memory back.
-    pub fn release(&self, _bytes: u64) {
-        todo!()
-    }
-    /// Bytes of the slice.
-    #[must_use]
-    pub fn memory(&self) -> MemoryInfo {
-        todo!()
-    }
-    /// A kernel that wants `sms` multiprocessors starts.
-    pub fn kernel_begin(&self, sms: u32) -> KernelMark {
-        KernelMark { sms }
-    }
-    /// It ends.
-    pub fn kernel_end(&self, mark: KernelMark) {
-        let _ = mark.sms;
-    }
-    /// The part (0..1] of the multiprocessors it wants that a running kernel gets on average at this moment. Call
-    /// it between [`kernel_begin`](Self::kernel_begin) and [`kernel_end`](Self::kernel_end).
-    #[must_use]
-    pub fn sm_share(&self, _wanted: u32) -> f64 {
-        todo!()
-    }
-    /// A copy between host and device starts.
-    pub fn copy_begin(&self) -> CopyMark {
-        CopyMark(())
-    }
-    /// It ends.
-    pub fn copy_end(&self, mark: CopyMark) {
-        let CopyMark(()) = mark;
-    }
-    /// Bytes per simulated second that one running copy gets at this moment: the GPU's one bus budget over all
-    /// running copies of all its slices. Call it between begin and end.
-    #[must_use]
-    pub fn copy_bandwidth(&self) -> f64 {
-        todo!()
-    }
+/// Domain, bus and device of a GPU.
+#[must_use]
+pub fn pci_address(gpu: u32) -> (u32, u32, u32) {
+    (gpu / 28, 7 + 8 * (gpu % 28), 0)
 }
+
+/// Driver branch and the CUDA version it came with, from NVIDIA's CUDA release notes.
+const CUDA_VERSIONS: [(u32, i32); 18] = [
+    (450, 11_000),
+    (455, 11_010),
+    (460, 11_020),
+    (465, 11_030),
+    (470, 11_040),
+    (495, 11_050),
+    (510, 11_060),
+    (515, 11_070),
+    (520, 11_080),
+    (525, 12_000),
+    (530, 12_010),
+    (535, 12_020),
+    (545, 12_030),
+    (550, 12_040),
+    (560, 12_060),
+    (565, 12_070),
+    (570, 12_080),
+    (580, 13_000),
+];
