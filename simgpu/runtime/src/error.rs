@@ -20,6 +20,7 @@ impl Code {
     pub const INVALID_HANDLE: Self = Self(400);
     pub const SYMBOL_NOT_FOUND: Self = Self(500);
     pub const NOT_READY: Self = Self(600);
+    pub const NOT_SUPPORTED: Self = Self(801);
 
     /// Whether the context is lost for good: reading such an error does not clear it.
     const fn is_sticky(self) -> bool {

@@ -2,6 +2,7 @@
 //! (`cudaGetDeviceProperties_v2` in 12, `cudaGetDeviceProperties` in 13), and here both exist.
 
 use crate::context::ready;
+use crate::device::runtime_version;
 use crate::driver;
 use crate::error::{Code, answer};
 use std::ffi::{c_int, c_void};
@@ -203,8 +204,12 @@ unsafe fn properties(layout: Layout, out: *mut c_void, device: c_int) -> c_int {
     }))
 }
 
+/// Under the version of CUDA 12 this name has the layout of CUDA 11, which is not modelled.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudaGetDeviceProperties(out: *mut c_void, device: c_int) -> c_int {
+    if runtime_version() < 13_000 {
+        return answer(Err(Code::NOT_SUPPORTED));
+    }
     // SAFETY: a caller of this name was compiled with CUDA 13's header.
     unsafe { properties(LAYOUT_13, out, device) }
 }
