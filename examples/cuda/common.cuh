@@ -65,6 +65,8 @@ static inline Arguments parse(int count, char **words, const char *name, Argumen
         else if (!strcmp(option, "--at")) given.at = parse_size(option, value);
         else refuse(option, value);
     }
+    // A program that has a size counts it in 32 bits.
+    if (defaults.size && (given.size < 1 || given.size > 0xffffffffULL)) refuse("--size", "outside 1 to 4294967295");
     return given;
 }
 

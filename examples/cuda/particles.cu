@@ -84,7 +84,6 @@ int main(int argc, char **argv) {
     given.size = 4000000;
     given.iterations = 100;
     given = parse(argc, argv, "particles", given);
-    if (given.size < 1) refuse("--size", "below 1");
     unsigned n = (unsigned)given.size, blocks = blocks_for(n, 256);
     float *x = allocate<float>(given.size), *y = allocate<float>(given.size);
     float *weight = allocate<float>(given.size), *sum = allocate<float>(given.size);
