@@ -108,7 +108,7 @@ pub fn replaced<T>(
 
 /// Makes the real call and looks at its answer if that is success or out of memory.
 #[inline]
-pub fn answered(real: impl FnOnce() -> Status, then: impl FnOnce(Status)) -> Status {
+pub fn answered<T>(real: impl FnOnce() -> Status, then: impl FnOnce(Status) -> T) -> Status {
     let Some(_outermost) = Outermost::enter() else {
         return real();
     };
@@ -121,7 +121,7 @@ pub fn answered(real: impl FnOnce() -> Status, then: impl FnOnce(Status)) -> Sta
 
 /// Makes the real call and, once it has succeeded, does `then`.
 #[inline]
-pub fn after(real: impl FnOnce() -> Status, then: impl FnOnce()) -> Status {
+pub fn after<T>(real: impl FnOnce() -> Status, then: impl FnOnce() -> T) -> Status {
     let Some(_outermost) = Outermost::enter() else {
         return real();
     };
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_fault_of_ours_forwards_the_call() {
-        assert_eq!(after(|| SUCCESS, || panic!("a fault")), SUCCESS);
+        assert_eq!(after(|| SUCCESS, || -> () { panic!("a fault") }), SUCCESS);
         let status = around(|| -> Option<()> { panic!("a fault") }, || 7, |()| ());
         assert_eq!(status, 7);
         assert_eq!(after(|| SUCCESS, || ()), SUCCESS, "the gate is open again");

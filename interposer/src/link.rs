@@ -341,10 +341,8 @@ mod tests {
         let mut ends = [0; 2];
         let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
         // SAFETY: room for two numbers.
-        assert_eq!(
-            unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) },
-            0
-        );
+        let made = unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) };
+        assert_eq!(made, 0);
         let [one, two] = ends.map(|end| Socket(Descriptor::adopt(end).unwrap()));
         let page = PageFile::own();
         assert_eq!(

@@ -133,8 +133,12 @@ const PER_THREAD: u64 = 2;
 /// `name` points to a string that ends in a zero byte.
 #[must_use]
 pub unsafe fn is_driver_name(name: *const c_char) -> bool {
-    // SAFETY: the second byte is read only if the first is not the zero byte, and so on.
-    let byte = |index: usize| unsafe { name.add(index).cast::<u8>().read() };
+    let byte = |index: usize| {
+        // SAFETY: the second byte is asked for only if the first is not the zero byte, and so on.
+        let place = unsafe { name.add(index) }.cast::<u8>();
+        // SAFETY: as above.
+        unsafe { place.read() }
+    };
     byte(0) == b'c' && byte(1) == b'u' && byte(2).is_ascii_uppercase()
 }
 

@@ -38,7 +38,7 @@ hooks! {
     fn cuMemCreate = (c"cuMemCreate", 10020, Legacy),
         (handle: *mut Handle, bytes: usize, prop: *const AllocationProp, flags: c_ulonglong) => |real|
         // SAFETY: looked at after the driver has answered, and only on success or out of memory.
-        gate::answered(real, |status| drop(unsafe { created(status, handle, bytes as u64, prop) }));
+        gate::answered(real, |status| unsafe { created(status, handle, bytes as u64, prop) });
 
     /// Drops the handle's reference.
     fn cuMemRelease = (c"cuMemRelease", 10020, Legacy), (handle: Handle) => |real|
@@ -57,5 +57,5 @@ hooks! {
     fn cuMemRetainAllocationHandle = (c"cuMemRetainAllocationHandle", 11000, Legacy),
         (handle: *mut Handle, address: *mut c_void) => |real|
         // SAFETY: read after the driver has written it.
-        gate::after(real, || drop(unsafe { written(handle) }.map(vmm::retain)));
+        gate::after(real, || unsafe { written(handle) }.map(vmm::retain));
 }

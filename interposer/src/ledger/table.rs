@@ -131,7 +131,6 @@ impl<const FIRST: usize> AddressTable<FIRST> {
         (0..=grown).rev().flat_map(move |index| {
             let segment = self.segment(index);
             let mask = segment.len() - 1;
-            #[expect(clippy::cast_possible_truncation, reason = "only the low bits are wanted")]
             let (one, two) = ((hash >> 40) as usize & mask, (hash >> 20) as usize & mask);
             [&segment[one], &segment[two]]
         })

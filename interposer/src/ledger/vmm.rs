@@ -30,7 +30,9 @@ const REFERENCES: u64 = 0xffff << 40;
 impl Physical {
     fn new(bytes: u64, device: usize, class: Class) -> Option<Self> {
         let fits = bytes < REFERENCE && device < 16;
-        fits.then(|| Self((class as u64) << 60 | (device as u64) << 56 | REFERENCE | bytes))
+        fits.then_some(Self(
+            (class as u64) << 60 | (device as u64) << 56 | REFERENCE | bytes,
+        ))
     }
 
     fn bytes(self) -> u64 {
