@@ -9,7 +9,7 @@ pub const SUCCESS: Status = 0;
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
 pub const OUT_OF_MEMORY: Status = 2;
 /// `CUDA_ERROR_NOT_FOUND`: what a hook answers when it is called by its exported name although the driver
-/// lacks the function. Without the hook the dynamic linker would have ended the program there.
+/// lacks the function and nobody else has it. Without the hook the dynamic linker would have ended the program there.
 pub const NOT_FOUND: Status = 500;
 
 /// `CUdeviceptr` since CUDA 3.2.

@@ -172,6 +172,16 @@ impl<F: Copy> Real<F> {
         Some(unsafe { std::mem::transmute_copy(&address) })
     }
 
+    /// What the program would have called by this name without us, while no driver is loaded: the trampoline
+    /// of some library, which is about to load it.
+    #[cold]
+    pub fn next(&self) -> Option<F> {
+        // SAFETY: the name is a `CStr`.
+        let address = unsafe { real_dlsym(libc::RTLD_NEXT, self.entry.name.as_ptr()) }?.get();
+        // SAFETY: whoever exports the driver's name exports a function of the driver's type.
+        Some(unsafe { std::mem::transmute_copy(&address) })
+    }
+
     /// The entry without its type.
     pub const fn entry(&self) -> &Entry {
         &self.entry

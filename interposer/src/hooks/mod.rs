@@ -47,7 +47,11 @@ macro_rules! hooks {
             #[unsafe(no_mangle)]
             pub unsafe extern "C-unwind" fn $name($($argument: $type),*) -> Status {
                 let Some(function) = real::$name.get() else {
-                    return $crate::abi::NOT_FOUND;
+                    let Some(next) = real::$name.next() else {
+                        return $crate::abi::NOT_FOUND;
+                    };
+                    // SAFETY: what would have been called without us gets the program's arguments.
+                    return unsafe { next($($argument),*) };
                 };
                 // SAFETY: the real function gets the program's arguments as they are.
                 let $real = || unsafe { function($($argument),*) };
