@@ -49,7 +49,7 @@ pub const fn state(state: JobState) -> &'static str {
 /// GPUs with their slices, then jobs, for people.
 #[must_use]
 pub fn text(node: &NodeStatus) -> String {
-    let mut gpus = Table::new(&["gpu", "model", "mode", "slice", "memory", "state", "job"]);
+    let mut gpus = Table::new(&[">gpu", "model", "mode", "slice", ">memory", "state", "job"]);
     for (index, gpu) in node.gpus.iter().enumerate() {
         let name = if node.simulated {
             format!("{} (simulated)", gpu.name)
@@ -77,12 +77,12 @@ pub fn text(node: &NodeStatus) -> String {
         return text;
     }
     let mut jobs = Table::new(&[
-        "job",
+        ">job",
         "name",
         "state",
         "slice",
-        "attempt",
-        "reserved peak",
+        ">attempt",
+        ">reserved peak",
         "note",
     ]);
     for job in &node.jobs {

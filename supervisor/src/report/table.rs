@@ -7,7 +7,7 @@ use migm_shared::units::Bytes;
 use super::BatchReport;
 use crate::control::Outcome;
 
-/// Rows under a heading, each column as wide as its widest cell, numbers to the right.
+/// Rows under a heading, each column as wide as its widest cell.
 #[derive(Debug)]
 pub struct Table {
     heading: Vec<&'static str>,
@@ -15,7 +15,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty one.
+    /// An empty one. A column whose heading starts with `>` is set to the right, as numbers are.
     #[must_use]
     pub fn new(heading: &[&'static str]) -> Self {
         Self {
@@ -32,38 +32,32 @@ impl Table {
     /// The table as text, a line a row.
     #[must_use]
     pub fn render(&self) -> String {
-        let heading: Vec<String> = self.heading.iter().map(|&cell| cell.to_owned()).collect();
-        let lines: Vec<&Vec<String>> = std::iter::once(&heading).chain(&self.rows).collect();
-        let cell = |line: &[String], column: usize| line.get(column).cloned().unwrap_or_default();
-        let wide = |column| {
-            lines
-                .iter()
-                .map(|line| cell(line, column).chars().count())
-                .max()
-                .unwrap_or(0)
-        };
-        let widths: Vec<usize> = (0..heading.len()).map(wide).collect();
-        let mut text = String::new();
-        for line in lines {
-            let mut shown = String::new();
-            for (column, width) in widths.iter().enumerate() {
-                let cell = cell(line, column);
-                let is_number = cell.starts_with(|first: char| first.is_ascii_digit())
-                    && !cell.contains(|other: char| {
-                        other == '@' || (other.is_ascii_alphabetic() && cell.contains("g."))
-                    });
-                let gap = if column == 0 { "" } else { "  " };
-                // Writing to a string does not fail.
-                let _ = if is_number {
-                    write!(shown, "{gap}{cell:>width$}")
+        let mut lines: Vec<String> = vec![String::new(); self.rows.len() + 1];
+        for (column, heading) in self.heading.iter().enumerate() {
+            let right = heading.strip_prefix('>');
+            let cells: Vec<&str> = std::iter::once(right.unwrap_or(heading))
+                .chain(
+                    self.rows
+                        .iter()
+                        .map(|row| row.get(column).map_or("", String::as_str)),
+                )
+                .collect();
+            let width = cells.iter().map(|cell| cell.chars().count()).max().unwrap_or(0);
+            for (line, cell) in lines.iter_mut().zip(cells) {
+                if column > 0 {
+                    line.push_str("  ");
+                }
+                line.push_str(&if right.is_some() {
+                    format!("{cell:>width$}")
                 } else {
-                    write!(shown, "{gap}{cell:<width$}")
-                };
+                    format!("{cell:<width$}")
+                });
             }
-            text.push_str(shown.trim_end());
-            text.push('\n');
         }
-        text
+        lines
+            .iter()
+            .map(|line| format!("{}\n", line.trim_end()))
+            .collect()
     }
 }
 
@@ -84,7 +78,14 @@ pub const fn outcome(outcome: Outcome) -> &'static str {
 #[must_use]
 pub fn batch(report: &BatchReport) -> String {
     let mut jobs = Table::new(&[
-        "job", "attempt", "slice", "start s", "end s", "outcome", "peak", "forecast",
+        "job",
+        ">attempt",
+        "slice",
+        ">start s",
+        ">end s",
+        "outcome",
+        ">peak",
+        ">forecast",
     ]);
     for job in &report.jobs {
         for (index, attempt) in job.attempts.iter().enumerate() {
@@ -123,7 +124,7 @@ pub fn batch(report: &BatchReport) -> String {
         }
     }
     let kind = if report.simulated { "simulated" } else { "measured" };
-    let mut sums = Table::new(&["", "migm", "baseline", "ratio", "kind"]);
+    let mut sums = Table::new(&["", ">migm", ">baseline", ">ratio", "kind"]);
     let number = |value: Option<f64>, digits: usize| {
         value.map_or_else(|| "-".into(), |value| format!("{value:.digits$}"))
     };
@@ -150,20 +151,27 @@ pub fn batch(report: &BatchReport) -> String {
             |value: Option<f64>| value.map_or_else(|| "not measured".into(), |value| format!("{value:.2}"));
         let _ = writeln!(
             text,
-            "part {} ({} jobs): throughput ratio {}, energy ratio {}",
+            "part {}, {}: throughput ratio {}, energy ratio {}",
             part.name,
-            part.jobs,
+            count(part.jobs as u64, "job"),
             ratio(part.throughput_ratio),
             ratio(part.energy_ratio)
         );
     }
     let _ = writeln!(
         text,
-        "{} out of memory, {} early restarts, {} instances created or destroyed (counted)",
-        report.ooms, report.early_restarts, report.reconfigurations
+        "{} out of memory, {}, {} created or destroyed (all counted)",
+        count(report.ooms, "attempt"),
+        count(report.early_restarts, "early restart"),
+        count(report.reconfigurations, "instance")
     );
     text.push_str("Peaks are reserved bytes, counted at each allocation. Ratios are baseline / migm.\n");
     text
+}
+
+fn count(number: u64, what: &str) -> String {
+    let s = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{s}")
 }
 
 fn gpu(report: &BatchReport) -> String {
