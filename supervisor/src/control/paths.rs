@@ -16,7 +16,9 @@ pub const LONGEST: usize = 107;
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum PathError {
     /// Longer than the kernel takes.
-    #[error("socket path `{path}` has {length} bytes, and the kernel takes at most {LONGEST}: choose a shorter one with --socket or MIGM_SOCKET")]
+    #[error(
+        "socket path `{path}` has {length} bytes, and the kernel takes at most {LONGEST}: choose a shorter one with --socket or MIGM_SOCKET"
+    )]
     TooLong {
         /// The path.
         path: String,
@@ -80,7 +82,10 @@ mod tests {
         assert_eq!(check(&fits), Ok(()));
         let long = fits.join("x");
         let said = check(&long).unwrap_err().to_string();
-        assert!(said.contains("has 108 bytes") && said.contains("--socket"), "{said}");
+        assert!(
+            said.contains("has 108 bytes") && said.contains("--socket"),
+            "{said}"
+        );
         assert_eq!(check(Path::new("")), Err(PathError::Empty));
     }
 }
