@@ -42,7 +42,9 @@ pub struct Profile {
     pub sms: u32,
     /// Memory in bytes, by NVML's MiB figure.
     pub memory: u64,
-    /// Most instances of it on one GPU; 0 when NVML does not say.
+    /// Most instances of it on one GPU, as NVML says. For display: on the A30 it is wrong, and on every known
+    /// GPU placements, compute slices and engines imply the right one. Where they do not, a create is refused
+    /// and taken out of the table.
     pub count: u32,
     /// Copy engines, decoders, encoders, JPEG and OFA engines that one instance takes.
     pub engines: [u32; 5],

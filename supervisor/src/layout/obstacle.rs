@@ -23,11 +23,6 @@ pub enum Obstacle {
         /// With this instance.
         with: String,
     },
-    /// More instances of one profile than the driver allows.
-    Count {
-        /// The most.
-        most: u32,
-    },
     /// More compute slices than the GPU has.
     Compute {
         /// Needed in all.
@@ -54,7 +49,6 @@ impl fmt::Display for Obstacle {
             Self::NoSuchPlace => write!(f, "the GPU has no such placement"),
             Self::Taken { by } => write!(f, "{by} is in the way"),
             Self::Forbidden { with } => write!(f, "the driver refuses it together with {with}"),
-            Self::Count { most } => write!(f, "only {most} of it can exist"),
             Self::Compute { needed, most } => write!(f, "{needed} compute slices needed, the GPU has {most}"),
             Self::Engines { engine, needed, most } => {
                 write!(f, "{needed} {engine} engines needed, the GPU has {most}")
@@ -79,7 +73,6 @@ impl Table {
     pub(super) fn obstacle(&self, state: u64, slot: usize) -> Option<Obstacle> {
         let (profile, place) = self.slot(slot);
         let wanted = self.profile(profile);
-        let mut same = 1;
         let mut compute = wanted.compute;
         let mut engines = wanted.engines;
         for other in self.bits(state) {
@@ -95,14 +88,10 @@ impl Table {
                     with: self.named((kind, at)),
                 });
             }
-            same += u32::from(kind == profile);
             compute += known.compute;
             for (sum, own) in engines.iter_mut().zip(known.engines) {
                 *sum += own;
             }
-        }
-        if wanted.count > 0 && same > wanted.count {
-            return Some(Obstacle::Count { most: wanted.count });
         }
         let budget = self.budget();
         if compute > budget.compute {
@@ -267,11 +256,6 @@ mod tests {
             why(&old, &["4g.20gb@0"], "3g.20gb")[1],
             "@4 the driver refuses it together with 4g.20gb@0"
         );
-        let all = Table::build(samples::a100_40gb(), Rules::default()).unwrap();
-        assert_eq!(
-            why(&all, &["1g.5gb+me@0"], "1g.5gb+me")[1],
-            "@1 only 1 of it can exist"
-        );
         let a30 = Table::build(samples::a30_24gb(), Rules::default()).unwrap();
         assert_eq!(
             why(&a30, &["1g.6gb+me@0"], "2g.12gb+me")[1],
@@ -290,7 +274,6 @@ mod tests {
         // A grid of 8 units where three profiles of 3 compute slices would fit by memory alone.
         let mut profiles = super::super::base(&samples::a100_40gb());
         profiles[2].placements = [0, 2, 4].map(|start| Placement { start, size: 2 }).to_vec();
-        profiles[2].count = 0;
         let table = Table::build(profiles, Rules::default()).unwrap();
         let taken = [0, 2].map(|start| (ProfileIndex(2), Placement { start, size: 2 }));
         let reasons = table.why_not(table.state_of(&taken).unwrap(), ProfileIndex(2));
