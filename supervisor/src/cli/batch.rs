@@ -48,6 +48,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
             sim: args.sim,
             time_scale: args.time_scale,
             socket: None,
+            policy: None,
         },
         output_to_stderr: args.json,
     };

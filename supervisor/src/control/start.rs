@@ -73,6 +73,8 @@ pub struct Wanted {
     pub time_scale: Option<f64>,
     /// This socket and no other.
     pub socket: Option<PathBuf>,
+    /// How it places jobs, if not as it does by itself.
+    pub policy: Option<String>,
 }
 
 impl Wanted {
@@ -264,6 +266,9 @@ fn spawn(wanted: &Wanted, socket: &Path, log: &Path) -> Result<Child, StartError
     command.args(["supervisor", "--private"]);
     if let Some(sim) = &wanted.sim {
         command.args(["--sim", sim]);
+    }
+    if let Some(policy) = &wanted.policy {
+        command.args(["--policy", policy]);
     }
     if let Some(scale) = wanted.time_scale {
         command.env("SIMGPU_TIME_SCALE", scale.to_string());
