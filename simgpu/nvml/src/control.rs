@@ -62,9 +62,19 @@ fn result(code: c_uint) -> c_int {
 /// MIG on if `mig` is not 0, and writes its id. `time_scale` is wall seconds per simulated second; if it is not
 /// positive, `SIMGPU_TIME_SCALE` is taken, else 1. `SIMGPU_DRIVER` is the driver's version.
 #[unsafe(no_mangle)]
-pub extern "C" fn simgpuCreate(spec: Text, mig: c_int, time_scale: c_double, id: Buffer, room: libc::size_t) -> c_int {
+pub extern "C" fn simgpuCreate(
+    spec: Text,
+    mig: c_int,
+    time_scale: c_double,
+    id: Buffer,
+    room: libc::size_t,
+) -> c_int {
     result(guarded(|| {
-        let scale = if time_scale > 0.0 { time_scale } else { scale_from_environment().map_err(file_error)? };
+        let scale = if time_scale > 0.0 {
+            time_scale
+        } else {
+            scale_from_environment().map_err(file_error)?
+        };
         let driver = std::env::var("SIMGPU_DRIVER").unwrap_or_else(|_| DEFAULT_DRIVER.to_owned());
         let plan = Plan::parse(spec.read()?, mig != 0, scale, &driver).map_err(file_error)?;
         let machine = Machine::create(&plan).map_err(file_error)?;
