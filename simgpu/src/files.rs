@@ -28,7 +28,7 @@ pub enum FileError {
     /// The GPUs were not understood.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// The count after the colon is no number from 1 to [`GPUS`].
+    /// The count after the colon is no number from 1 to 64.
     #[error("`{given}`: `{count}` is not a number of GPUs (1 to {GPUS})")]
     Count {
         /// All that was given.
@@ -206,7 +206,10 @@ impl Mapping {
 
     /// Opens the state of this id.
     pub(crate) fn open(id: &str) -> Result<Arc<Self>, FileError> {
-        let path = path_of(id)?;
+        Self::open_file(id, path_of(id)?)
+    }
+
+    fn open_file(id: &str, path: PathBuf) -> Result<Arc<Self>, FileError> {
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -352,7 +355,7 @@ pub fn remove(id: &str) -> Result<(), FileError> {
     })
 }
 
-/// Removes this user's states that no process has open; says how many.
+/// Removes this user's states that no living process made or uses; says how many.
 pub fn clear() -> Result<usize, FileError> {
     clear_in(&directory())
 }
@@ -367,20 +370,25 @@ fn clear_in(directory: &Path) -> Result<usize, FileError> {
     let mut removed = 0;
     for entry in fs::read_dir(directory).map_err(io)? {
         let entry = entry.map_err(io)?;
-        if !entry.file_name().to_string_lossy().starts_with(&prefix) {
-            continue;
-        }
-        let opened = OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(entry.path());
-        let Ok(file) = opened else { continue };
-        if Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok() && fs::remove_file(entry.path()).is_ok()
-        {
-            removed += 1;
+        if entry.file_name().to_string_lossy().starts_with(&prefix) && is_abandoned(&entry.path()) {
+            removed += usize::from(fs::remove_file(entry.path()).is_ok());
         }
     }
     Ok(removed)
+}
+
+/// Nobody has it open; nor does a process live in it that closed all its files since.
+fn is_abandoned(path: &Path) -> bool {
+    let inhabited = Mapping::open_file("", path.to_owned()).is_ok_and(|mapping| {
+        let state = mapping.locked();
+        state.used_records().any(|record| !record.process().is_dead())
+    });
+    let opened = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path);
+    let locked = |file| Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok();
+    !inhabited && opened.is_ok_and(locked)
 }
 
 #[cfg(test)]

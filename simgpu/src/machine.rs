@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::files::{FileError, Mapping, Plan};
-use crate::state::{State, driver_branch, monotonic};
+use crate::model::Model;
+use crate::state::{Gpu, State, driver_branch, monotonic};
 
 pub use crate::tenant::{CopyMark, KernelMark, Tenant};
 
@@ -156,6 +157,24 @@ impl Machine {
 
     pub(crate) fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
+    }
+
+    /// Number of GPUs.
+    #[must_use]
+    pub fn gpu_count(&self) -> u32 {
+        u32::try_from(self.mapping().gpus().count()).unwrap_or(0)
+    }
+
+    /// What kind of GPU it is.
+    #[must_use]
+    pub fn model(&self, gpu: u32) -> Option<&'static Model> {
+        self.mapping().gpu(gpu).map(Gpu::model)
+    }
+
+    /// UUID of a GPU.
+    #[must_use]
+    pub fn gpu_uuid(&self, gpu: u32) -> Option<[u8; 16]> {
+        self.mapping().gpu(gpu).map(Gpu::uuid)
     }
 
     /// Wall seconds per simulated second.

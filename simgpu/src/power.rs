@@ -3,8 +3,9 @@
 //! Power = idle + watts per busy multiprocessor + copy, and changes only when a kernel or a copy starts or ends.
 //! So the energy is summed exactly: each change first adds the watts until then. Joules are of simulated time.
 
+use crate::machine::Machine;
 use crate::process::Process;
-use crate::state::{Gpu, State, WHOLE};
+use crate::state::{Gpu, State, WHOLE, monotonic};
 
 /// What runs on a GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -120,6 +121,28 @@ impl State {
     /// Millijoules up to the last advance.
     pub(crate) fn millijoules(&self, gpu: &Gpu) -> f64 {
         gpu.meters[gpu.meter.get() as usize & 1].millijoules.get_f64()
+    }
+}
+
+impl Machine {
+    /// Joules of simulated time since the state was made.
+    #[must_use]
+    pub fn energy_joules(&self, gpu: u32) -> f64 {
+        let state = self.mapping().locked();
+        let Some(of) = state.gpu(gpu) else { return 0.0 };
+        let now = monotonic();
+        state.reap(now);
+        state.advance_meter(gpu, of, now);
+        state.millijoules(of) / 1e3
+    }
+
+    /// Watts at this moment.
+    #[must_use]
+    pub fn watts(&self, gpu: u32) -> f64 {
+        let state = self.mapping().locked();
+        let Some(of) = state.gpu(gpu) else { return 0.0 };
+        state.reap(monotonic());
+        state.watts(gpu, of)
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::files::Mapping;
-use crate::machine::{AttachError, DeviceRef, MemoryInfo, OutOfMemory};
+use crate::machine::{AttachError, DeviceRef, Machine, MemoryInfo, OutOfMemory};
 use crate::process::Process;
 use crate::state::{Gpu, RECORDS, Record, State, WHOLE, monotonic};
 
@@ -315,6 +315,32 @@ impl Tenant {
         };
         state.reap_at_times(monotonic());
         gpu.model().bus_bytes_per_second / f64::from(state.activity(self.gpu, gpu).copies.max(1))
+    }
+}
+
+impl Machine {
+    /// Bytes of a GPU instance; or of the whole GPU: with MIG on the sum over its instances.
+    #[must_use]
+    pub fn memory(&self, gpu: u32, gi: Option<u32>) -> MemoryInfo {
+        let state = self.mapping().locked();
+        state.reap(monotonic());
+        if let Some(gi) = gi {
+            return state.memory(gpu, gi);
+        }
+        let total = state.gpu(gpu).map_or(0, |gpu| state.capacity(gpu, WHOLE));
+        let on_gpu = state.used_records().filter(|record| record.gpu.get() == gpu);
+        let used = on_gpu.map(|record| record.bytes.get()).sum();
+        MemoryInfo {
+            total,
+            used,
+            free: total.saturating_sub(used),
+        }
+    }
+
+    /// Living processes on a GPU.
+    #[must_use]
+    pub fn processes(&self, gpu: u32) -> Vec<ProcessUse> {
+        self.mapping().locked().processes(gpu)
     }
 }
 

@@ -28,11 +28,15 @@ impl Bench {
     }
 
     fn worker(&self) -> Worker {
+        self.worker_on("0")
+    }
+
+    fn worker_on(&self, gpu: &str) -> Worker {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
             .args(["--exact", "worker", "--nocapture"])
             .env("SIMGPU_ID", self.0.id())
-            .env("TEST_WORKER", "1");
+            .env("TEST_WORKER", gpu);
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -55,7 +59,7 @@ impl Drop for Bench {
     }
 }
 
-/// A process with a place on the first visible device, told what to do line by line.
+/// A process with a place on a GPU's first device, told what to do line by line.
 struct Worker {
     child: Child,
     stdin: ChildStdin,
@@ -96,11 +100,11 @@ impl Drop for Worker {
 /// Not a test by itself: what [`Bench::worker`] runs.
 #[test]
 fn worker() {
-    if std::env::var_os("TEST_WORKER").is_none() {
+    let Ok(gpu) = std::env::var("TEST_WORKER") else {
         return;
-    }
+    };
     let machine = Machine::open().unwrap();
-    let tenant = machine.attach(machine.visible(None)[0], 0).unwrap();
+    let tenant = machine.attach(machine.visible(Some(&gpu))[0], 0).unwrap();
     println!("answer: attached");
     for line in std::io::stdin().lines() {
         let line = line.unwrap();
@@ -117,9 +121,84 @@ fn worker() {
                 let _running = tenant.copy_begin();
                 println!("answer: copying");
             }
+            ("churn", seed) => {
+                println!("answer: churning");
+                churn(&machine, seed.parse().unwrap());
+            }
             _ => panic!("{line}"),
         }
     }
+}
+
+/// Makes and unmakes slices and uses them, for ever, in an order drawn from `seed`.
+fn churn(machine: &Machine, mut seed: u64) {
+    let mut draw = move |below: u64| {
+        seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % below
+    };
+    loop {
+        let profile = [19, 14, 9, 5, 15, 20][usize::try_from(draw(6)).unwrap()];
+        if let Ok(instance) = machine.create_gpu_instance(0, profile, None) {
+            let compute = if profile == 15 { 7 } else { 0 };
+            let _ = machine.create_compute_instance(instance.reference, compute, None);
+        }
+        for device in machine.mig_devices(0).into_iter().flatten() {
+            if let Ok(tenant) = machine.attach(device.device, draw(1000)) {
+                let _ = tenant.charge(draw(1 << 33));
+                let kernel = tenant.kernel_begin(14);
+                let copy = tenant.copy_begin();
+                tenant.copy_end(copy);
+                tenant.kernel_end(kernel);
+            }
+            if draw(2) == 0 {
+                let _ = machine.destroy_compute_instance(device.device);
+                let _ = machine.destroy_gpu_instance(device.parent.reference);
+            }
+        }
+    }
+}
+
+#[test]
+fn killed_at_any_instant_the_state_stays_right() {
+    let bench = Bench::new("a100-40gb:2", true, 0.0001);
+    let machine = &bench.0;
+    // The workers' own place, on the other GPU.
+    let instance = machine.create_gpu_instance(1, 0, None).unwrap();
+    machine
+        .create_compute_instance(instance.reference, 4, None)
+        .unwrap();
+    let mut joules = 0.0;
+    for round in 0..60 {
+        let mut workers = [bench.worker_on("1"), bench.worker_on("1")];
+        for (worker, seed) in workers.iter_mut().zip([round, round + 1000]) {
+            worker.tell(&format!("churn {seed}"));
+        }
+        std::thread::sleep(Duration::from_micros(300 * (round % 20)));
+        drop(workers);
+        assert_eq!(machine.processes(0), []);
+        assert_eq!(machine.memory(0, None).used, 0);
+        let mut taken = 0_u32;
+        for info in machine.gpu_instances(0).unwrap() {
+            let units = ((1 << info.profile.size) - 1) << info.start;
+            assert_eq!(taken & units, 0, "round {round}: two instances in one place");
+            taken |= units;
+        }
+        let later = machine.energy_joules(0);
+        assert!(
+            later >= joules,
+            "round {round}: energy went back from {joules} to {later}"
+        );
+        joules = later;
+    }
+    for info in machine.gpu_instances(0).unwrap() {
+        for compute in machine.compute_instances(info.reference).unwrap() {
+            machine.destroy_compute_instance(compute.device).unwrap();
+        }
+        machine.destroy_gpu_instance(info.reference).unwrap();
+    }
+    assert!(machine.create_gpu_instance(0, 0, None).is_ok());
 }
 
 fn memory(machine: &Machine, gi: u32) -> MemoryInfo {

@@ -134,7 +134,8 @@ impl Bench {
         let mut info: nvmlGpuInstanceInfo_t = unsafe { std::mem::zeroed() };
         let get = self.lib().nvmlGpuInstanceGetInfo.as_ref().unwrap();
         // SAFETY: the out pointer is ours.
-        assert_eq!(unsafe { get(instance, &raw mut info) }, SUCCESS);
+        let code = unsafe { get(instance, &raw mut info) };
+        assert_eq!(code, SUCCESS);
         info
     }
 
@@ -340,10 +341,8 @@ fn a_structure_without_its_version_is_refused() {
     let mut info: nvmlGpuInstanceProfileInfo_v2_t = unsafe { std::mem::zeroed() };
     let by_question = bench.lib().nvmlDeviceGetGpuInstanceProfileInfoV.as_ref().unwrap();
     // SAFETY: the out pointer is ours.
-    assert_eq!(
-        unsafe { by_question(bench.gpu(), 0, &raw mut info) },
-        VERSION_MISMATCH
-    );
+    let code = unsafe { by_question(bench.gpu(), 0, &raw mut info) };
+    assert_eq!(code, VERSION_MISMATCH);
     // SAFETY: plain numbers.
     let mut third: nvmlGpuInstanceProfileInfo_v3_t = unsafe { std::mem::zeroed() };
     third.version = u32::try_from(size_of_val(&third)).unwrap() | (3 << 24);
@@ -353,7 +352,8 @@ fn a_structure_without_its_version_is_refused() {
         .as_ref()
         .unwrap();
     // SAFETY: the function writes the version that it is told.
-    assert_eq!(unsafe { by_id(bench.gpu(), 9, (&raw mut third).cast()) }, SUCCESS);
+    let code = unsafe { by_id(bench.gpu(), 9, (&raw mut third).cast()) };
+    assert_eq!(code, SUCCESS);
     assert_eq!(
         (third.sliceCount, third.multiprocessorCount, third.memorySizeMB),
         (3, 42, 20_096)
@@ -362,7 +362,8 @@ fn a_structure_without_its_version_is_refused() {
     let mut memory: nvmlMemory_v2_t = unsafe { std::mem::zeroed() };
     let get = bench.lib().nvmlDeviceGetMemoryInfo_v2.as_ref().unwrap();
     // SAFETY: the out pointer is ours.
-    assert_eq!(unsafe { get(bench.gpu(), &raw mut memory) }, VERSION_MISMATCH);
+    let code = unsafe { get(bench.gpu(), &raw mut memory) };
+    assert_eq!(code, VERSION_MISMATCH);
 }
 
 #[test]
@@ -376,17 +377,13 @@ fn placements_are_listed_taken_or_not_and_capacity_knows() {
         .unwrap();
     let mut count = 0;
     // SAFETY: no room is given, so only the count is written.
-    assert_eq!(
-        unsafe { placements(bench.gpu(), 9, std::ptr::null_mut(), &raw mut count) },
-        SUCCESS
-    );
+    let code = unsafe { placements(bench.gpu(), 9, std::ptr::null_mut(), &raw mut count) };
+    assert_eq!(code, SUCCESS);
     assert_eq!(count, 2);
     let mut places = [nvmlGpuInstancePlacement_t { start: 9, size: 9 }; 2];
     // SAFETY: there is room for two.
-    assert_eq!(
-        unsafe { placements(bench.gpu(), 9, places.as_mut_ptr(), &raw mut count) },
-        SUCCESS
-    );
+    let code = unsafe { placements(bench.gpu(), 9, places.as_mut_ptr(), &raw mut count) };
+    assert_eq!(code, SUCCESS);
     assert_eq!(places.map(|place| (place.start, place.size)), [(0, 4), (4, 4)]);
     let capacity = bench
         .lib()
@@ -396,7 +393,8 @@ fn placements_are_listed_taken_or_not_and_capacity_knows() {
     let remaining = |profile| {
         let mut count = 99;
         // SAFETY: the out pointer is ours.
-        assert_eq!(unsafe { capacity(bench.gpu(), profile, &raw mut count) }, SUCCESS);
+        let code = unsafe { capacity(bench.gpu(), profile, &raw mut count) };
+        assert_eq!(code, SUCCESS);
         count
     };
     assert_eq!([9, 5, 0, 19].map(remaining), [1, 1, 0, 4]);
@@ -469,9 +467,11 @@ fn refusals_have_the_drivers_codes() {
     let by_id = bench.lib().nvmlDeviceGetGpuInstanceById.as_ref().unwrap();
     let mut instance = std::ptr::null_mut();
     // SAFETY: the out pointer is ours.
-    assert_eq!(unsafe { by_id(bench.gpu(), 2, &raw mut instance) }, NOT_FOUND);
+    let code = unsafe { by_id(bench.gpu(), 2, &raw mut instance) };
+    assert_eq!(code, NOT_FOUND);
     // SAFETY: as above.
-    assert_eq!(unsafe { by_id(bench.gpu(), 1, &raw mut instance) }, SUCCESS);
+    let code = unsafe { by_id(bench.gpu(), 1, &raw mut instance) };
+    assert_eq!(code, SUCCESS);
     assert_eq!(bench.compute(instance, 4).0, INVALID_ARGUMENT);
     assert_eq!(bench.compute(instance, 2).0, SUCCESS);
     assert_eq!(bench.compute(instance, 0).0, INSUFFICIENT_RESOURCES);
@@ -591,8 +591,10 @@ fn a_bad_specification_leaves_a_line() {
             .get::<unsafe extern "C" fn() -> *const c_char>(b"simgpuLastError\0")
     }
     .unwrap();
-    // SAFETY: it returns text that ends in NUL.
-    let line = unsafe { CStr::from_ptr(last()) }.to_str().unwrap();
+    // SAFETY: the function takes nothing.
+    let line = unsafe { last() };
+    // SAFETY: it returned text that ends in NUL.
+    let line = unsafe { CStr::from_ptr(line) }.to_str().unwrap();
     assert!(
         line.starts_with("placements of `b200-180gb` are not known"),
         "{line}"
@@ -604,4 +606,47 @@ fn the_file_is_named_as_nvidias() {
     let file = std::fs::read(library_path()).unwrap();
     let name = b"libnvidia-ml.so.1\0";
     assert!(file.windows(name.len()).any(|window| window == name));
+}
+
+#[test]
+fn nothing_answers_before_init_and_after_shutdown() {
+    let mut bench = Bench::new("a100-40gb", true);
+    drop(bench.nvml.take());
+    // SAFETY: the function has this type.
+    let count = unsafe {
+        bench
+            .control
+            .get::<unsafe extern "C" fn(*mut c_uint) -> c_uint>(b"nvmlDeviceGetCount_v2\0")
+    };
+    let mut devices = 77;
+    // SAFETY: the out pointer is ours.
+    let code = unsafe { count.unwrap()(&raw mut devices) };
+    assert_eq!((code, devices), (1, 77));
+    // SAFETY: the function has this type.
+    let shutdown = unsafe {
+        bench
+            .control
+            .get::<unsafe extern "C" fn() -> c_uint>(b"nvmlShutdown\0")
+    }
+    .unwrap();
+    // SAFETY: it takes nothing.
+    assert_eq!(unsafe { shutdown() }, 1);
+}
+
+#[test]
+fn no_pointer_of_the_caller_is_needed_to_be_good() {
+    let bench = Bench::new("a100-40gb", true);
+    let nowhere: nvmlDevice_t = std::ptr::without_provenance_mut(0xdead_beef);
+    let name = bench.lib().nvmlDeviceGetName.as_ref().unwrap();
+    let mut buffer = [0; 4];
+    // SAFETY: handles are numbers to this library; the buffer is of this length.
+    let wrong_handle = unsafe { name(nowhere, buffer.as_mut_ptr(), 4) };
+    // SAFETY: as above.
+    let short_buffer = unsafe { name(bench.gpu(), buffer.as_mut_ptr(), 4) };
+    // SAFETY: null is allowed to be given, and refused.
+    let no_buffer = unsafe { name(bench.gpu(), std::ptr::null_mut(), 4) };
+    assert_eq!(
+        (wrong_handle, short_buffer, no_buffer),
+        (INVALID_ARGUMENT, 7, INVALID_ARGUMENT)
+    );
 }
