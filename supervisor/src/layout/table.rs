@@ -125,13 +125,21 @@ impl Table {
 
     /// Each part of a state is a state, so adding slots in ascending order meets every state once.
     fn find_states(&mut self) -> Result<(), LayoutError> {
+        let count = self.slots.len();
+        // Most pairs exclude each other: they are sorted out by one mask.
+        let mut excludes = vec![0_u64; count];
+        for slot in 0..count {
+            for other in (0..count).filter(|&other| self.obstacle(1 << other, slot).is_some()) {
+                excludes[slot] |= 1 << other;
+            }
+        }
         self.states.push(0);
         let mut next = 0;
         while next < self.states.len() {
             let state = self.states[next];
             let above = (u64::BITS - state.leading_zeros()) as usize;
-            for slot in above..self.slots.len() {
-                if self.obstacle(state, slot).is_none() {
+            for slot in above..count {
+                if state & excludes[slot] == 0 && self.obstacle(state, slot).is_none() {
                     self.states.push(state | 1 << slot);
                 }
             }

@@ -39,6 +39,9 @@ pub const GROWTH_DOUBT: f64 = 0.001;
 /// When the later half of the window rises at less than this share of the pace of the earlier half, the
 /// growth is settling.
 pub const SETTLING_SHARE: f64 = 0.9;
+/// Growth is acted on when it meets the limit within this many times the stretch on which it was seen. Ten
+/// points tell a line to a hundred; growth seen for a moment and said to last all day is mostly start-up.
+pub const REACH: f64 = 10.0;
 /// The last observation must be within this many sigmas of the window's largest: what has fallen back is a
 /// sawtooth, not growth.
 pub const AT_TOP_SIGMAS: f64 = 2.0;

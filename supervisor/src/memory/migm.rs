@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::constants::{
     AGREEING_FITS, AGREEMENT, AT_TOP_SIGMAS, CONFIDENCE, GROWTH_DOUBT, JUMP_SHARE, JUMP_SIGMAS, MIGM_FIRST,
-    SETTLING_SHARE, WINDOW,
+    REACH, SETTLING_SHARE, WINDOW,
 };
 use super::line::Line;
 use super::{Forecast, Law, Observation, Predictor, horizon_or_as_long_again, to_bytes, to_float};
@@ -22,6 +22,8 @@ pub struct Migm {
     fit: Line,
     earlier: [Option<Line>; AGREEING_FITS - 1],
     peak: u64,
+    /// Where the fit last started.
+    since: f64,
     /// Observations of the attempt: so often it was asked whether the job grows.
     asked: f64,
 }
@@ -80,6 +82,9 @@ impl Predictor for Migm {
             self.earlier.rotate_left(1);
             self.earlier[AGREEING_FITS - 2] = Some(self.fit);
         }
+        if self.window.is_empty() {
+            self.since = seen.x;
+        }
         if self.window.len() == WINDOW {
             self.window.pop_front();
         }
@@ -114,6 +119,7 @@ impl Predictor for Migm {
             converged: law != Law::Settling && self.earlier.iter().all(agrees),
             law,
             horizon_used,
+            trusted_to: now + REACH * (now - self.since),
             now,
             level: to_bytes(self.fit.at(now)),
         })

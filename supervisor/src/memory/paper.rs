@@ -65,6 +65,7 @@ impl Predictor for Paper {
             converged: self.earlier.iter().all(agrees),
             law: Law::Line,
             horizon_used,
+            trusted_to: horizon_used,
             now: self.now,
             level: to_bytes(self.fit.physical(self.now, 0.0)),
         })
