@@ -187,6 +187,13 @@ mod tests {
     }
 
     #[test]
+    fn a_fast_growing_cache_is_moved_before_it_runs_out() {
+        // A quarter of the start in each iteration: full at iteration 13.
+        let at = moved_at(&shapes::line(GIB, 256 << 20, 100, 1 << 20, 3), SMALL, LAST);
+        assert!(at.is_some_and(|at| at <= 9), "{at:?}");
+    }
+
+    #[test]
     fn a_growing_cache_that_fits_is_left_alone() {
         for seed in 0..50 {
             let shape = shapes::line(2 * GIB, 16 << 20, 100, 2 << 20, seed);
@@ -244,7 +251,7 @@ mod tests {
 
     #[test]
     fn start_up_is_not_growth() {
-        for steps in 1..=12 {
+        for steps in 1..=10 {
             let shape = shapes::ramp(4 * GIB, steps, 100);
             assert_eq!(moved_at(&shape, SMALL, LAST), None, "ramp of {steps}");
         }

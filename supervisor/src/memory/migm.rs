@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::constants::{
     AGREEING_FITS, AGREEMENT, AT_TOP_SIGMAS, CONFIDENCE, GROWTH_DOUBT, JUMP_SHARE, JUMP_SIGMAS, MIGM_FIRST,
-    REACH, SETTLING_SHARE, WINDOW,
+    REACH, SETTLING_SHARE, STEP_SHARE, WINDOW,
 };
 use super::line::Line;
 use super::{Forecast, Law, Observation, Predictor, horizon_or_as_long_again, to_bytes, to_float};
@@ -63,7 +63,9 @@ impl Migm {
         // With an odd number the middle point belongs to both halves.
         let before = Line::through(points().take(self.window.len() - half)).slope();
         let after = Line::through(points().skip(half)).slope();
-        if after < SETTLING_SHARE * before {
+        if before <= STEP_SHARE * after {
+            Law::Flat
+        } else if after < SETTLING_SHARE * before {
             Law::Settling
         } else {
             Law::Line
@@ -163,6 +165,30 @@ mod tests {
         }
         // The four observations from the jump on say nothing yet.
         assert!(run(&shape, 54).forecast(Some(100.0)).is_none());
+    }
+
+    #[test]
+    fn one_small_step_is_not_growth() {
+        for at in 1..80 {
+            let shape = shapes::jump(3800 << 20, 4200 << 20, at, 100);
+            for upto in 1..=100 {
+                let forecast = run(&shape, upto).forecast(Some(10_000.0));
+                let quiet = forecast.is_none_or(|f| f.law != Law::Line || !f.converged);
+                assert!(quiet, "step at {at}, after {upto}: {forecast:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_staircase_is_growth() {
+        // A cache that takes a page of 128 MiB every fourth iteration.
+        let levels = (0..100).map(|t| 2 * GIB + (t / 4) * (128 << 20)).collect();
+        let forecast = run(&Shape { levels }, 24).forecast(Some(99.0)).unwrap();
+        assert_eq!((forecast.law, forecast.converged), (Law::Line, true));
+        assert!(
+            (4.9..5.6).contains(&(to_float(forecast.peak) / to_float(GIB))),
+            "{forecast:?}"
+        );
     }
 
     #[test]
