@@ -45,9 +45,6 @@ pub const STEP_SHARE: f64 = 0.2;
 /// Growth is acted on when it meets the limit within this many times the stretch on which it was seen. Ten
 /// points tell a line to a hundred; growth seen for a moment and said to last all day is mostly start-up.
 pub const REACH: f64 = 10.0;
-/// The last observation must be within this many sigmas of the window's largest: what has fallen back is a
-/// sawtooth, not growth.
-pub const AT_TOP_SIGMAS: f64 = 2.0;
 
 /// Below this probability of running out, a job is never moved: the rule on work leaves out the wait for a
 /// larger slice and what a larger slice takes from others.

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use super::constants::{
-    AGREEING_FITS, AGREEMENT, AT_TOP_SIGMAS, CONFIDENCE, GROWTH_DOUBT, JUMP_SHARE, JUMP_SIGMAS, MIGM_FIRST,
-    REACH, SETTLING_SHARE, STEP_SHARE, WINDOW,
+    AGREEING_FITS, AGREEMENT, CONFIDENCE, GROWTH_DOUBT, JUMP_SHARE, JUMP_SIGMAS, MIGM_FIRST, REACH,
+    SETTLING_SHARE, STEP_SHARE, WINDOW,
 };
 use super::line::Line;
 use super::{Forecast, Law, Observation, Predictor, horizon_or_as_long_again, to_bytes, to_float};
@@ -50,12 +50,7 @@ impl Migm {
     }
 
     fn law(&self) -> Law {
-        let Some(&(_, last)) = self.window.back() else {
-            return Law::Flat;
-        };
-        let top = self.window.iter().map(|point| point.1).fold(0.0, f64::max);
-        let at_top = last >= top - AT_TOP_SIGMAS * self.fit.sigma();
-        if !at_top || !self.fit.rises(1.0 - GROWTH_DOUBT / self.asked) {
+        if !self.fit.rises(1.0 - GROWTH_DOUBT / self.asked) {
             return Law::Flat;
         }
         let half = self.window.len() / 2;
@@ -177,6 +172,15 @@ mod tests {
                 assert!(quiet, "step at {at}, after {upto}: {forecast:?}");
             }
         }
+    }
+
+    #[test]
+    fn fits_that_still_change_are_not_acted_on() {
+        // The slope of t^2 grows by an eighth from the seventh point to the eighth.
+        let forecast = run(&shapes::convex(2 * GIB, 8 << 20, 100), 8)
+            .forecast(Some(99.0))
+            .unwrap();
+        assert_eq!((forecast.law, forecast.converged), (Law::Line, false));
     }
 
     #[test]

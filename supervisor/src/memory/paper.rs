@@ -108,6 +108,22 @@ mod tests {
     }
 
     #[test]
+    fn fits_that_disagree_have_not_converged() {
+        let mut paper = Paper::default();
+        for (x, level) in [
+            (1.0, 200),
+            (2.0, 300),
+            (3.0, 500),
+            (4.0, 600),
+            (5.0, 1_500),
+            (6.0, 100),
+        ] {
+            paper.observe(Observation::reserved_only(x, level));
+        }
+        assert!(!paper.forecast(Some(10.0)).unwrap().converged);
+    }
+
+    #[test]
     fn growing_reuse_lowers_the_physical_peak() {
         // Requests grow by 100 a step from 1000; each step reuses more, 1/ratio = 1 + 0.1 x.
         let mut paper = Paper::default();
