@@ -30,6 +30,7 @@ mod machine;
 mod properties;
 #[cfg(test)]
 mod tests;
+mod view;
 
 pub use machine::Scheduler;
 
@@ -86,6 +87,13 @@ pub enum Event {
         fixed: bool,
         /// The job that runs on it.
         holder: Option<JobId>,
+    },
+    /// A job may use these GPUs only; said before it arrives or goes on.
+    Restricted {
+        /// Which.
+        job: JobId,
+        /// The GPUs.
+        gpus: Vec<GpuIndex>,
     },
     /// A job joins the end of the queue.
     Arrived {

@@ -590,6 +590,40 @@ fn two_gpus_are_filled_where_most_stays_open() {
 }
 
 #[test]
+fn a_restricted_job_gets_its_gpus_only() {
+    let mut node = Node::new(Policy::SchemeB, &["4g.20gb@0"]);
+    node.step(Event::Gpu {
+        gpu: GpuIndex(1),
+        table: Arc::clone(&node.table),
+        foreign: Vec::new(),
+    });
+    let job = JobId(1);
+    node.step(Event::Restricted {
+        job,
+        gpus: vec![GpuIndex(0)],
+    });
+    node.arrive(1, 1.0);
+    let slice = node.scheduler.slice_of(job).unwrap();
+    assert_eq!(node.scheduler.slice(slice).unwrap().gpu, GpuIndex(0));
+    // No move to a slice that it may not use.
+    assert!(
+        node.step(Event::Forecast {
+            job,
+            need: need(30.0)
+        })
+        .is_empty()
+    );
+    node.step(Event::Restricted {
+        job: JobId(2),
+        gpus: Vec::new(),
+    });
+    assert_eq!(
+        refusals(&node.arrive(2, 1.0)),
+        ["needs 1.00 GiB; no slice can be had on the GPUs that it may use"]
+    );
+}
+
+#[test]
 fn unlike_gpus_each_offer_their_own_tightest() {
     let mut node = Node::new(Policy::SchemeB, &[]);
     node.step(Event::Gpu {
