@@ -115,8 +115,9 @@ impl Scheduler {
             .is_some()
     }
 
-    /// The slice of these kinds to use: one that exists before one being created; one that cannot be destroyed first, since it is of no other
-    /// use; then the one that leaves most full layouts in reach were all other idle slices gone.
+    /// The slice of these kinds to use: one that exists before one being created; one that cannot be
+    /// destroyed before one that can, since it is of no other use; then the one that leaves most full layouts
+    /// in reach were all other idle slices gone.
     fn idle_of(&self, kinds: &[(GpuIndex, ProfileIndex)]) -> Option<Incarnation> {
         let idle = self.slices.iter().filter(|(_, slice)| {
             let free = matches!(slice.state, SliceState::Idle | SliceState::Creating(None));

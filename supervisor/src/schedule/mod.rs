@@ -16,6 +16,7 @@
 //! It reads no clock and does no I/O; the daemon drives it in real time. Slices live here as the scheduler
 //! knows them; the daemon maps each [`Incarnation`] to NVML's objects.
 
+use std::str::FromStr;
 use std::sync::Arc;
 
 use migm_shared::ids::{Incarnation, JobId};
@@ -53,6 +54,23 @@ pub enum Policy {
     SchemeB,
     /// Each GPU whole, one job on it at a time.
     Sequential,
+}
+
+/// The name is no policy.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("`{0}` is no policy; there are scheme-b and sequential")]
+pub struct UnknownPolicy(String);
+
+impl FromStr for Policy {
+    type Err = UnknownPolicy;
+
+    fn from_str(text: &str) -> Result<Self, UnknownPolicy> {
+        match text {
+            "scheme-b" => Ok(Self::SchemeB),
+            "sequential" => Ok(Self::Sequential),
+            _ => Err(UnknownPolicy(text.to_owned())),
+        }
+    }
 }
 
 /// What happens to the scheduler.

@@ -684,3 +684,13 @@ fn stray_events_change_nothing() {
         before
     );
 }
+
+#[test]
+fn policies_by_name() {
+    assert_eq!("scheme-b".parse(), Ok(Policy::default()));
+    assert_eq!("sequential".parse(), Ok(Policy::Sequential));
+    assert_eq!(
+        "fifo".parse::<Policy>().unwrap_err().to_string(),
+        "`fifo` is no policy; there are scheme-b and sequential"
+    );
+}
