@@ -106,7 +106,7 @@ impl Scheduler {
             Event::Forecast { job, need } => self.forecast(job, need, &mut actions),
             Event::Created { slice } => self.created(slice),
             Event::CreateFailed { slice, illegal } => self.create_failed(slice, illegal, now),
-            Event::Destroyed { slice } => self.gone(slice),
+            Event::Destroyed { slice } => self.destroyed(slice),
             Event::DestroyFailed { slice } => self.destroy_failed(slice),
             Event::Vanished { slice } => self.gone(slice),
             Event::Tick => self.gpus.values_mut().for_each(|gpu| gpu.tick(now)),
@@ -116,7 +116,11 @@ impl Scheduler {
     }
 
     fn adopt(&mut self, number: Incarnation, slice: Slice, holder: Option<JobId>) {
-        if !self.gpus.contains_key(&slice.gpu) || self.slices.contains_key(&number) {
+        let profiles = self
+            .gpus
+            .get(&slice.gpu)
+            .map_or(0, |gpu| gpu.table.profiles().len());
+        if slice.profile.0 >= profiles || self.slices.contains_key(&number) {
             return;
         }
         self.next_incarnation = self.next_incarnation.max(number.0 + 1);
@@ -276,6 +280,16 @@ impl Scheduler {
         }
         if let Some(arrival) = job.and_then(|job| self.jobs.get(&job)).map(|known| known.arrival) {
             self.unseat_from(arrival);
+        }
+    }
+
+    fn destroyed(&mut self, number: Incarnation) {
+        if self
+            .slices
+            .get(&number)
+            .is_some_and(|slice| slice.state == SliceState::Destroying)
+        {
+            self.gone(number);
         }
     }
 

@@ -80,7 +80,7 @@ impl FromStr for Policy {
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A GPU whose slices may be created and removed, with the places that foreign instances hold. Said
-    /// again, it replaces what was known; our slices on it stay. A GPU whose instances must not be changed
+    /// again, it replaces what was known, with the same profiles; our slices on it stay. A GPU whose instances must not be changed
     /// comes with a [`frozen`](crate::layout::Table::frozen) table.
     Gpu {
         /// Which.

@@ -661,6 +661,25 @@ fn stray_events_change_nothing() {
         Event::DestroyFailed {
             slice: Incarnation(1),
         },
+        Event::Destroyed {
+            slice: Incarnation(1),
+        },
+        Event::Slice {
+            slice: Incarnation(50),
+            gpu: GpuIndex(7),
+            profile: ProfileIndex(0),
+            placement: Placement { start: 0, size: 1 },
+            fixed: false,
+            holder: None,
+        },
+        Event::Slice {
+            slice: Incarnation(50),
+            gpu: GpuIndex(0),
+            profile: ProfileIndex(9),
+            placement: Placement { start: 0, size: 1 },
+            fixed: false,
+            holder: None,
+        },
         Event::Ended {
             job: JobId(9),
             again: None,
