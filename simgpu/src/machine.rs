@@ -136,12 +136,16 @@ impl Machine {
     pub fn open() -> Result<Self, OpenError> {
         let selected = SELECTED.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let id = selected.or_else(|| std::env::var("SIMGPU_ID").ok().filter(|id| !id.is_empty()));
-        Ok(Self { mapping: Mapping::open(&id.ok_or(OpenError::NotSet)?)? })
+        Ok(Self {
+            mapping: Mapping::open(&id.ok_or(OpenError::NotSet)?)?,
+        })
     }
 
     /// Makes a machine of its own.
     pub fn create(plan: &Plan) -> Result<Self, FileError> {
-        Ok(Self { mapping: Mapping::create(plan)? })
+        Ok(Self {
+            mapping: Mapping::create(plan)?,
+        })
     }
 
     /// What `SIMGPU_ID` must be for another process to use this machine.
@@ -163,7 +167,10 @@ impl Machine {
     /// Simulated seconds: the machine's monotonic clock divided by the time scale.
     #[must_use]
     pub fn sim_now(&self) -> f64 {
-        #[expect(clippy::cast_precision_loss, reason = "nanoseconds since boot stay below 2^53 for 104 days")]
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "nanoseconds since boot stay below 2^53 for 104 days"
+        )]
         let wall = monotonic() as f64 / 1e9;
         wall / self.time_scale()
     }
@@ -184,7 +191,11 @@ impl Machine {
     #[must_use]
     pub fn driver_version(&self) -> i32 {
         let branch = self.driver_branch();
-        CUDA_VERSIONS.iter().rev().find(|(from, _)| *from <= branch).map_or(11_000, |(_, version)| *version)
+        CUDA_VERSIONS
+            .iter()
+            .rev()
+            .find(|(from, _)| *from <= branch)
+            .map_or(11_000, |(_, version)| *version)
     }
 
     /// What a device is. Of a slice destroyed meanwhile: no multiprocessors, no memory.
@@ -214,7 +225,12 @@ impl Machine {
             l2_bytes: model.l2_bytes,
         };
         let Some(slice) = device.slice else { return whole };
-        let mig = DeviceInfo { is_mig: true, gi: Some(slice.gi), ci: Some(slice.ci), ..whole };
+        let mig = DeviceInfo {
+            is_mig: true,
+            gi: Some(slice.gi),
+            ci: Some(slice.ci),
+            ..whole
+        };
         match self.compute_instance(device) {
             Ok(info) => DeviceInfo {
                 name: format!("{} MIG {}", model.product, info.profile.name(info.parent.profile)),
@@ -223,7 +239,12 @@ impl Machine {
                 memory_total: info.parent.profile.memory_mib << 20,
                 ..mig
             },
-            Err(_) => DeviceInfo { uuid: [0; 16], sms: 0, memory_total: 0, ..mig },
+            Err(_) => DeviceInfo {
+                uuid: [0; 16],
+                sms: 0,
+                memory_total: 0,
+                ..mig
+            },
         }
     }
 

@@ -100,26 +100,42 @@ pub struct ComputeInstanceInfo {
 impl State {
     fn mig_gpu(&self, index: u32) -> Result<&Gpu, Refusal> {
         let gpu = self.gpu(index).ok_or(Refusal::InvalidArgument)?;
-        if gpu.mig.get() == 0 { Err(Refusal::NotSupported) } else { Ok(gpu) }
+        if gpu.mig.get() == 0 {
+            Err(Refusal::NotSupported)
+        } else {
+            Ok(gpu)
+        }
     }
 
     fn living(&self, reference: GpuInstanceRef) -> Result<(&Gpu, &GpuInstance), Refusal> {
         let gpu = self.mig_gpu(reference.gpu)?;
-        let instance = gpu.gpu_instance(reference.gi).filter(|instance| instance.serial.get() == reference.serial);
-        instance.map(|instance| (gpu, instance)).ok_or(Refusal::InvalidArgument)
+        let instance = gpu
+            .gpu_instance(reference.gi)
+            .filter(|instance| instance.serial.get() == reference.serial);
+        instance
+            .map(|instance| (gpu, instance))
+            .ok_or(Refusal::InvalidArgument)
     }
 
     fn living_device(&self, device: DeviceRef) -> Result<(&Gpu, &GpuInstance, &ComputeInstance), Refusal> {
         let slice = device.slice.ok_or(Refusal::InvalidArgument)?;
         let gpu = self.mig_gpu(device.gpu)?;
         let instance = gpu.gpu_instance(slice.gi).ok_or(Refusal::InvalidArgument)?;
-        let compute = instance.compute_instance(slice.ci).filter(|compute| compute.serial.get() == slice.serial);
-        compute.map(|compute| (gpu, instance, compute)).ok_or(Refusal::InvalidArgument)
+        let compute = instance
+            .compute_instance(slice.ci)
+            .filter(|compute| compute.serial.get() == slice.serial);
+        compute
+            .map(|compute| (gpu, instance, compute))
+            .ok_or(Refusal::InvalidArgument)
     }
 
     fn gpu_instance_info(index: u32, gpu: &Gpu, gi: u32, instance: &GpuInstance) -> GpuInstanceInfo {
         GpuInstanceInfo {
-            reference: GpuInstanceRef { gpu: index, gi, serial: instance.serial.get() },
+            reference: GpuInstanceRef {
+                gpu: index,
+                gi,
+                serial: instance.serial.get(),
+            },
             profile: instance.profile(gpu.model()),
             start: instance.start.get(),
         }
@@ -136,9 +152,21 @@ impl State {
         let profiles = compute_profiles(gpu.model(), parent.profile);
         let profile = profiles.into_iter().find(|profile| profile.slices == slices);
         ComputeInstanceInfo {
-            device: DeviceRef { gpu: index, slice: Some(SliceRef { gi, ci, serial: compute.serial.get() }) },
+            device: DeviceRef {
+                gpu: index,
+                slice: Some(SliceRef {
+                    gi,
+                    ci,
+                    serial: compute.serial.get(),
+                }),
+            },
             parent,
-            profile: profile.unwrap_or(ComputeProfile { number: compute.profile.get(), slices, count: 1, sms: 0 }),
+            profile: profile.unwrap_or(ComputeProfile {
+                number: compute.profile.get(),
+                slices,
+                count: 1,
+                sms: 0,
+            }),
             start: compute.start.get(),
             uuid: mig_uuid(gpu.uuid(), gi, compute.syspipe.get()),
         }
@@ -146,11 +174,15 @@ impl State {
 
     /// All MIG devices of a GPU, by GPU instance id and compute instance id.
     pub(crate) fn mig_devices(&self, index: u32) -> Vec<ComputeInstanceInfo> {
-        let Some(gpu) = self.gpu(index) else { return Vec::new() };
+        let Some(gpu) = self.gpu(index) else {
+            return Vec::new();
+        };
         let of = |(gi, instance): (u32, &GpuInstance)| {
             let parent = Self::gpu_instance_info(index, gpu, gi, instance);
             let computes = instance.compute_instances();
-            computes.map(|(ci, compute)| Self::compute_instance_info(parent, gpu, ci, compute)).collect::<Vec<_>>()
+            computes
+                .map(|(ci, compute)| Self::compute_instance_info(parent, gpu, ci, compute))
+                .collect::<Vec<_>>()
         };
         gpu.gpu_instances().flat_map(of).collect()
     }
@@ -165,10 +197,18 @@ fn hole(gi: u32, ci: u32) -> (usize, u64) {
 impl Gpu {
     fn profile(&self, id: u32) -> Result<(usize, &'static Profile), Refusal> {
         let model = self.model();
-        let index = model.profiles.iter().position(|profile| profile.id == id).ok_or(Refusal::InvalidArgument)?;
+        let index = model
+            .profiles
+            .iter()
+            .position(|profile| profile.id == id)
+            .ok_or(Refusal::InvalidArgument)?;
         let profile = &model.profiles[index];
         // Graphics instances need a driver mode of their own.
-        if profile.is_graphics() { Err(Refusal::NotSupported) } else { Ok((index, profile)) }
+        if profile.is_graphics() {
+            Err(Refusal::NotSupported)
+        } else {
+            Ok((index, profile))
+        }
     }
 
     /// The lowest graphics engine that no compute instance has.
@@ -307,10 +347,18 @@ impl Machine {
 
     /// Resets a GPU: a pending mode comes into force, all instances go. Refused while a process uses it.
     pub fn reset(&self, gpu: u32) -> Result<(), Refusal> {
-        let idle = |state: &State, _: &Gpu| if state.is_used(gpu, None, None) { Err(Refusal::InUse) } else { Ok(()) };
+        let idle = |state: &State, _: &Gpu| {
+            if state.is_used(gpu, None, None) {
+                Err(Refusal::InUse)
+            } else {
+                Ok(())
+            }
+        };
         self.configure(gpu, seconds::RESET, idle, |_, gpu, ()| {
             for (_, instance) in gpu.gpu_instances() {
-                instance.compute_instances().for_each(|(_, compute)| compute.live.set(0));
+                instance
+                    .compute_instances()
+                    .for_each(|(_, compute)| compute.live.set(0));
                 instance.live.set(0);
             }
             gpu.close_holes();
@@ -322,14 +370,22 @@ impl Machine {
     pub fn gpu_instances(&self, gpu: u32) -> Result<Vec<GpuInstanceInfo>, Refusal> {
         let state = self.mapping().locked();
         let of = state.mig_gpu(gpu)?;
-        Ok(of.gpu_instances().map(|(gi, instance)| State::gpu_instance_info(gpu, of, gi, instance)).collect())
+        Ok(of
+            .gpu_instances()
+            .map(|(gi, instance)| State::gpu_instance_info(gpu, of, gi, instance))
+            .collect())
     }
 
     /// A GPU instance, if it still lives.
     pub fn gpu_instance(&self, reference: GpuInstanceRef) -> Result<GpuInstanceInfo, Refusal> {
         let state = self.mapping().locked();
         let (gpu, instance) = state.living(reference)?;
-        Ok(State::gpu_instance_info(reference.gpu, gpu, reference.gi, instance))
+        Ok(State::gpu_instance_info(
+            reference.gpu,
+            gpu,
+            reference.gi,
+            instance,
+        ))
     }
 
     /// How many more GPU instances of a profile (by id) can be created.
@@ -357,21 +413,37 @@ impl Machine {
                 Some((start, size)) if size != profile.size || !profile.starts.contains(&start) => {
                     return Err(Refusal::InvalidArgument);
                 }
-                Some((start, _)) => rules.fits(&layout, Placed { profile: index, start }).then_some(start),
+                Some((start, _)) => rules
+                    .fits(
+                        &layout,
+                        Placed {
+                            profile: index,
+                            start,
+                        },
+                    )
+                    .then_some(start),
                 None => rules.default_start(&layout, index),
             };
-            let placed = Placed { profile: index, start: start.ok_or(Refusal::InsufficientResources)? };
+            let placed = Placed {
+                profile: index,
+                start: start.ok_or(Refusal::InsufficientResources)?,
+            };
             Ok((placed, rules.instance_id(placed)))
         };
-        self.configure(gpu, seconds::CREATE_GPU_INSTANCE, check, |state, changed, (placed, gi)| {
-            let instance = &changed.instances[gi as usize];
-            instance.profile.set(u32::try_from(placed.profile).unwrap_or(0));
-            instance.start.set(placed.start);
-            instance.serial.set(state.next_serial());
-            instance.instances.iter().for_each(|compute| compute.live.set(0));
-            instance.live.set(1);
-            State::gpu_instance_info(gpu, changed, gi, instance)
-        })
+        self.configure(
+            gpu,
+            seconds::CREATE_GPU_INSTANCE,
+            check,
+            |state, changed, (placed, gi)| {
+                let instance = &changed.instances[gi as usize];
+                instance.profile.set(u32::try_from(placed.profile).unwrap_or(0));
+                instance.start.set(placed.start);
+                instance.serial.set(state.next_serial());
+                instance.instances.iter().for_each(|compute| compute.live.set(0));
+                instance.live.set(1);
+                State::gpu_instance_info(gpu, changed, gi, instance)
+            },
+        )
     }
 
     /// Destroys a GPU instance; refused while it has compute instances or processes.
@@ -393,19 +465,28 @@ impl Machine {
         let (gpu, instance) = state.living(reference)?;
         let parent = State::gpu_instance_info(reference.gpu, gpu, reference.gi, instance);
         let computes = instance.compute_instances();
-        Ok(computes.map(|(ci, compute)| State::compute_instance_info(parent, gpu, ci, compute)).collect())
+        Ok(computes
+            .map(|(ci, compute)| State::compute_instance_info(parent, gpu, ci, compute))
+            .collect())
     }
 
     /// A compute instance, if it still lives.
     pub fn compute_instance(&self, device: DeviceRef) -> Result<ComputeInstanceInfo, Refusal> {
         let state = self.mapping().locked();
         state.living_device(device)?;
-        let found = state.mig_devices(device.gpu).into_iter().find(|info| info.device == device);
+        let found = state
+            .mig_devices(device.gpu)
+            .into_iter()
+            .find(|info| info.device == device);
         found.ok_or(Refusal::InvalidArgument)
     }
 
     /// How many more compute instances of a profile fit into a GPU instance.
-    pub fn remaining_compute_instances(&self, reference: GpuInstanceRef, profile: u32) -> Result<u32, Refusal> {
+    pub fn remaining_compute_instances(
+        &self,
+        reference: GpuInstanceRef,
+        profile: u32,
+    ) -> Result<u32, Refusal> {
         let state = self.mapping().locked();
         let (gpu, instance) = state.living(reference)?;
         Ok(remaining(instance, compute_profile(gpu, instance, profile)?))
@@ -421,27 +502,37 @@ impl Machine {
         let check = |state: &State, _: &Gpu| {
             let (gpu, instance) = state.living(reference)?;
             let profile = compute_profile(gpu, instance, profile)?;
-            if place.is_some_and(|(start, size)| size != profile.slices || profile.starts().all(|legal| legal != start)) {
+            if place.is_some_and(|(start, size)| {
+                size != profile.slices || profile.starts().all(|legal| legal != start)
+            }) {
                 return Err(Refusal::InvalidArgument);
             }
             let start = free_start(instance, profile, place.map(|(start, _)| start));
             let ci = (0..COMPUTE_INSTANCES).find(|&ci| instance.instances[ci].live.get() == 0);
-            start.zip(ci).map(|(start, ci)| (profile, start, ci)).ok_or(Refusal::InsufficientResources)
+            start
+                .zip(ci)
+                .map(|(start, ci)| (profile, start, ci))
+                .ok_or(Refusal::InsufficientResources)
         };
         let seconds = seconds::CREATE_COMPUTE_INSTANCE;
-        self.configure(reference.gpu, seconds, check, |state, gpu, (profile, start, ci)| {
-            let instance = &gpu.instances[reference.gi as usize];
-            let compute = &instance.instances[ci];
-            compute.profile.set(profile.number);
-            compute.start.set(start);
-            compute.size.set(profile.slices);
-            compute.syspipe.set(gpu.free_syspipe());
-            compute.serial.set(state.next_serial());
-            gpu.close_holes();
-            compute.live.set(1);
-            let parent = State::gpu_instance_info(reference.gpu, gpu, reference.gi, instance);
-            State::compute_instance_info(parent, gpu, u32::try_from(ci).unwrap_or(0), compute)
-        })
+        self.configure(
+            reference.gpu,
+            seconds,
+            check,
+            |state, gpu, (profile, start, ci)| {
+                let instance = &gpu.instances[reference.gi as usize];
+                let compute = &instance.instances[ci];
+                compute.profile.set(profile.number);
+                compute.start.set(start);
+                compute.size.set(profile.slices);
+                compute.syspipe.set(gpu.free_syspipe());
+                compute.serial.set(state.next_serial());
+                gpu.close_holes();
+                compute.live.set(1);
+                let parent = State::gpu_instance_info(reference.gpu, gpu, reference.gi, instance);
+                State::compute_instance_info(parent, gpu, u32::try_from(ci).unwrap_or(0), compute)
+            },
+        )
     }
 
     /// Destroys a compute instance; refused while a process uses it.
@@ -449,12 +540,21 @@ impl Machine {
         let SliceRef { gi, ci, .. } = device.slice.ok_or(Refusal::InvalidArgument)?;
         let idle = |state: &State, _: &Gpu| {
             state.living_device(device)?;
-            if state.is_used(device.gpu, Some(gi), Some(ci)) { Err(Refusal::InUse) } else { Ok(()) }
+            if state.is_used(device.gpu, Some(gi), Some(ci)) {
+                Err(Refusal::InUse)
+            } else {
+                Ok(())
+            }
         };
-        self.configure(device.gpu, seconds::DESTROY_COMPUTE_INSTANCE, idle, |_, gpu, ()| {
-            gpu.leave_hole(gi, ci);
-            gpu.instances[gi as usize].instances[ci as usize].live.set(0);
-        })
+        self.configure(
+            device.gpu,
+            seconds::DESTROY_COMPUTE_INSTANCE,
+            idle,
+            |_, gpu, ()| {
+                gpu.leave_hole(gi, ci);
+                gpu.instances[gi as usize].instances[ci as usize].live.set(0);
+            },
+        )
     }
 
     /// MIG devices by index. They are in order of GPU instance id after a creation; a destroyed one leaves its
@@ -462,10 +562,16 @@ impl Machine {
     #[must_use]
     pub fn mig_devices(&self, gpu: u32) -> Vec<Option<ComputeInstanceInfo>> {
         let state = self.mapping().locked();
-        let Some(of) = state.gpu(gpu) else { return Vec::new() };
+        let Some(of) = state.gpu(gpu) else {
+            return Vec::new();
+        };
         let devices = state.mig_devices(gpu);
         let at = |gi, ci| {
-            let is_it = |info: &&ComputeInstanceInfo| info.device.slice.is_some_and(|slice| (slice.gi, slice.ci) == (gi, ci));
+            let is_it = |info: &&ComputeInstanceInfo| {
+                info.device
+                    .slice
+                    .is_some_and(|slice| (slice.gi, slice.ci) == (gi, ci))
+            };
             devices.iter().find(is_it).copied()
         };
         let places = (0..16).flat_map(|gi| (0..8).map(move |ci| (gi, ci)));
@@ -489,7 +595,11 @@ impl Machine {
         let total = state.gpu(gpu).map_or(0, |gpu| state.capacity(gpu, WHOLE));
         let on_gpu = state.used_records().filter(|record| record.gpu.get() == gpu);
         let used = on_gpu.map(|record| record.bytes.get()).sum();
-        MemoryInfo { total, used, free: total.saturating_sub(used) }
+        MemoryInfo {
+            total,
+            used,
+            free: total.saturating_sub(used),
+        }
     }
 
     /// Living processes on a GPU.
@@ -521,5 +631,8 @@ impl Machine {
 
 fn compute_profile(gpu: &Gpu, instance: &GpuInstance, number: u32) -> Result<ComputeProfile, Refusal> {
     let profiles = compute_profiles(gpu.model(), instance.profile(gpu.model()));
-    profiles.into_iter().find(|profile| profile.number == number).ok_or(Refusal::InvalidArgument)
+    profiles
+        .into_iter()
+        .find(|profile| profile.number == number)
+        .ok_or(Refusal::InvalidArgument)
 }
