@@ -1,6 +1,8 @@
 //! The example programs: built by nvcc where one is found and run on a simulated GPU with a shared and with a
 //! static runtime, and their twins over the driver API. What needs nvcc says by name that it was left out.
 
+#![expect(clippy::unwrap_used, reason = "the helpers of tests are tests")]
+
 use migm_supervisor::play::{self, PlayArgs};
 use simgpu::Machine;
 use simgpu::files::Plan;

@@ -1,5 +1,7 @@
 //! What the built `libcudart.so.12` answers without any driver.
 
+#![expect(clippy::unwrap_used, reason = "the helpers of tests are tests")]
+
 use std::ffi::{c_int, c_void};
 use std::path::PathBuf;
 
@@ -32,9 +34,7 @@ fn the_property_layout_of_cuda_11_is_refused() {
     let properties = unsafe { library.get::<Properties>(c"cudaGetDeviceProperties") }.unwrap();
     let mut structure = [0xab_u8; 1032];
     // SAFETY: the structure is as large as any layout.
-    assert_eq!(
-        unsafe { properties(structure.as_mut_ptr().cast(), 0) },
-        NOT_SUPPORTED
-    );
+    let code = unsafe { properties(structure.as_mut_ptr().cast(), 0) };
+    assert_eq!(code, NOT_SUPPORTED);
     assert_eq!(structure, [0xab; 1032]);
 }
