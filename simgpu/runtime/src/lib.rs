@@ -19,6 +19,7 @@
 //! NVIDIA's own runtime cannot run on the simulated driver (it needs undocumented tables), hence this one.
 
 mod array;
+mod array_copy;
 mod context;
 mod copy;
 mod device;
