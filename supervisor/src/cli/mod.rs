@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod batch;
+mod layout;
 mod run;
 mod sim;
 mod status;
@@ -36,6 +37,7 @@ enum Command {
     Run(run::Args),
     Batch(batch::Args),
     Status(status::Args),
+    Layout(layout::Args),
     Sim(sim::Args),
 }
 
@@ -77,7 +79,8 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::main(args),
         Command::Batch(args) => batch::main(args),
         Command::Status(args) => status::main(args),
-        Command::Sim(args) => sim::main(args),
+        Command::Layout(args) => layout::main(&args),
+        Command::Sim(args) => sim::main(&args),
     };
     ended.unwrap_or_else(|failure| {
         crate::job::say(one_line(&failure.line));

@@ -441,8 +441,9 @@ impl Runner {
         if signal == Some(Signal::SIGSTOP) && !self.terminal.is_lent() {
             return;
         }
+        let lent = wants_terminal && self.terminal.lend(group);
         // One that is to end must not be waited for.
-        if !(wants_terminal && self.terminal.lend(group)) && !attempt.is_stopping() {
+        if !lent && !attempt.is_stopping() {
             self.terminal.stop_with_attempt(group);
             self.terminal.lend_again(group);
         }
