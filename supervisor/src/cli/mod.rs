@@ -11,6 +11,7 @@ mod layout;
 mod run;
 mod sim;
 mod status;
+mod supervisor;
 
 /// Exit codes of all commands but `run`, whose codes are its program's.
 pub mod exit {
@@ -39,6 +40,7 @@ enum Command {
     Status(status::Args),
     Layout(layout::Args),
     Sim(sim::Args),
+    Supervisor(supervisor::SupervisorArgs),
 }
 
 /// Why a command ends without success: one line for people, and the exit code.
@@ -81,6 +83,9 @@ pub fn main() -> ExitCode {
         Command::Status(args) => status::main(args),
         Command::Layout(args) => layout::main(&args),
         Command::Sim(args) => sim::main(&args),
+        Command::Supervisor(args) => {
+            supervisor::run(args).map_err(|error| Failure::new(error.exit_code(), error))
+        }
     };
     ended.unwrap_or_else(|failure| {
         crate::job::say(one_line(&failure.line));

@@ -6,6 +6,9 @@ use std::str::FromStr;
 use nix::sys::signal::Signal;
 use serde::Deserialize;
 
+use crate::memory::Method;
+use crate::schedule::Policy;
+
 /// What an operator may set.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -15,8 +18,12 @@ pub struct Config {
     /// Where the state file is kept; beside the socket if not set. Instances do not outlive a reboot, so a
     /// folder that is emptied by one is right.
     pub state_dir: Option<PathBuf>,
-    /// How jobs are placed.
+    /// How jobs are placed: `scheme-b`, the tightest slice made on demand, or `sequential`, each GPU whole.
+    #[serde(deserialize_with = "policy")]
     pub policy: Policy,
+    /// How peaks are forecast: `migm`, `paper` or `max`.
+    #[serde(deserialize_with = "method")]
+    pub predictor: Method,
     /// Seconds after a start in which runners of an earlier supervisor may come back before their leases
     /// are looked into.
     pub grace_s: f64,
@@ -27,21 +34,13 @@ pub struct Config {
     pub watched_signal: Option<Signal>,
 }
 
-/// How jobs are placed.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Policy {
-    /// In order of arrival, slices reshaped on demand: scheme B of the MIG paper.
-    #[default]
-    SchemeB,
-}
-
 impl Default for Config {
     fn default() -> Self {
         Self {
             socket: None,
             state_dir: None,
             policy: Policy::default(),
+            predictor: Method::default(),
             grace_s: 10.0,
             sample_ms: 200,
             watched_signal: None,
@@ -93,6 +92,26 @@ fn signal<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Si
         .map_err(|_| serde::de::Error::custom(format!("`{name}` is no signal, such as SIGTERM")))
 }
 
+fn method<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Method, D::Error> {
+    String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+}
+
+fn policy<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Policy, D::Error> {
+    policy_named(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+}
+
+/// A policy by the name that the command line and the configuration use.
+///
+/// # Errors
+/// There is none of that name; the text lists those there are.
+pub fn policy_named(name: &str) -> Result<Policy, String> {
+    match name {
+        "scheme-b" => Ok(Policy::SchemeB),
+        "sequential" => Ok(Policy::Sequential),
+        _ => Err(format!("`{name}` is no policy; there are scheme-b and sequential")),
+    }
+}
+
 impl Config {
     /// Reads a file.
     ///
@@ -123,11 +142,7 @@ impl Config {
             wanted,
         };
         if !(0.0..=86_400.0).contains(&config.grace_s) {
-            return Err(range(
-                "grace_s",
-                config.grace_s.to_string(),
-                "seconds from 0 to 86400",
-            ));
+            return Err(range("grace_s", config.grace_s.to_string(), "seconds from 0 to 86400"));
         }
         if !(10..=60_000).contains(&config.sample_ms) {
             return Err(range(
@@ -176,10 +191,7 @@ mod tests {
     #[test]
     fn a_wrong_field_has_line_and_column() {
         let said = refuse("grace_s = 3\n  polcy = 'scheme-b'\n");
-        assert!(
-            said.starts_with("configuration c.toml:2:3: unknown field `polcy`"),
-            "{said}"
-        );
+        assert!(said.starts_with("configuration c.toml:2:3: unknown field `polcy`"), "{said}");
         assert!(!said.contains('\n'), "{said}");
         assert!(refuse("watched_signal = 'TERM!'").contains("`TERM!` is no signal"));
         assert!(refuse("sample_ms = 1").contains("sample_ms = 1: milliseconds from 10"));

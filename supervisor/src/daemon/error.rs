@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::config::ConfigError;
+use super::gpus::GpuError;
 use crate::control::paths::PathError;
 use crate::node::NodeError;
 use crate::node::sim::SimError;
@@ -22,6 +23,9 @@ pub enum DaemonError {
     /// There is a driver and no GPU.
     #[error("the driver lists no GPU on this machine")]
     NoGpu,
+    /// No GPU has a table.
+    #[error(transparent)]
+    Layout(GpuError),
     /// No simulated GPU.
     #[error(transparent)]
     Sim(#[from] SimError),

@@ -9,6 +9,7 @@ use super::forecast::Track;
 use super::page::JobPage;
 use super::process::ProcessId;
 use super::state::JobRecord;
+use crate::memory::Method;
 use crate::control::{AttemptRecord, Figures, Grant, JobState, JobStatus, Outcome, Submission, Unmet};
 
 /// A peer of the control socket.
@@ -25,6 +26,8 @@ pub struct Job {
     pub uid: u32,
     /// The connection of its runner; `None` when that is gone or has not come back.
     pub runner: Option<Peer>,
+    /// Its runner, by the kernel; `None` where it is not known.
+    pub runner_process: Option<ProcessId>,
     /// Its counter page.
     pub page: Option<Arc<JobPage>>,
     /// Where it is.
@@ -55,6 +58,8 @@ pub struct Job {
     pub cancelled: bool,
     /// Since when its runner is missing; monotonic seconds.
     pub orphan_since: Option<f64>,
+    /// NVML has been asked who is on its slice, and has not answered.
+    pub asked: bool,
     /// The watched process has been signalled.
     pub warned: bool,
 }
@@ -80,6 +85,7 @@ impl Job {
             submission,
             uid,
             runner: None,
+            runner_process: None,
             page: None,
             state: JobState::Waiting,
             attempts: Vec::new(),
@@ -87,13 +93,14 @@ impl Job {
             leader: None,
             processes: BTreeMap::new(),
             ending: None,
-            track: Track::default(),
+            track: Track::new(Method::default()),
             unaccounted: None,
             figures: Figures::default(),
             predicted: None,
             note: None,
             cancelled: false,
             orphan_since: None,
+            asked: false,
             warned: false,
         }
     }
@@ -195,6 +202,7 @@ impl Job {
         let Some(slot) = self.processes.remove(&pid) else {
             return;
         };
+        self.track.process_gone(pid);
         if let (Some(page), Some(slot)) = (&self.page, slot) {
             let counters = page.counters();
             if let Some(occupant) = counters.occupants().into_iter().find(|one| one.slot == slot) {

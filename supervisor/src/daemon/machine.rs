@@ -51,6 +51,8 @@ pub enum Order {
         /// Which of its two readings.
         moment: Moment,
     },
+    /// List the instances at once instead of at the next round.
+    Survey,
     /// Which processes does NVML list on the device?
     Occupants {
         /// Whose slice.
@@ -141,6 +143,8 @@ pub enum Answer {
         gpu: u32,
         /// All of them.
         instances: Vec<Instance>,
+        /// Ids of those on which NVML lists a process.
+        occupied: Vec<u32>,
     },
 }
 
@@ -172,7 +176,7 @@ impl Machine {
             surveyed,
             sample,
             watched: Vec::new(),
-            surveyed_at: Instant::now(),
+            surveyed_at: Some(Instant::now()),
             measured_at: Instant::now(),
         };
         let thread = std::thread::Builder::new()
@@ -222,7 +226,7 @@ struct Worker {
     surveyed: Vec<u32>,
     sample: Duration,
     watched: Vec<Watched>,
-    surveyed_at: Instant,
+    surveyed_at: Option<Instant>,
     measured_at: Instant,
 }
 
@@ -243,14 +247,9 @@ impl Worker {
                 self.watched.iter().filter_map(|on| self.measure(on)).for_each(&mut answer);
                 self.measured_at = Instant::now();
             }
-            if self.surveyed_at.elapsed() >= SURVEY {
-                for &gpu in &self.surveyed {
-                    match self.node.instances(gpu) {
-                        Ok(instances) => answer(Answer::Seen { gpu, instances }),
-                        Err(error) => tracing::warn!(gpu, %error, "cannot list instances"),
-                    }
-                }
-                self.surveyed_at = Instant::now();
+            if self.surveyed_at.is_none_or(|last| last.elapsed() >= SURVEY) {
+                self.surveyed.iter().filter_map(|&gpu| self.survey(gpu)).for_each(&mut answer);
+                self.surveyed_at = Some(Instant::now());
             }
         }
     }
@@ -274,6 +273,10 @@ impl Worker {
                 self.watched = watched;
                 return None;
             }
+            Order::Survey => {
+                self.surveyed_at = None;
+                return None;
+            }
             Order::Energy { batch, moment } => Answer::Energy {
                 batch,
                 moment,
@@ -287,6 +290,24 @@ impl Worker {
                 }),
             },
         })
+    }
+
+    fn survey(&self, gpu: u32) -> Option<Answer> {
+        let seen = self
+            .node
+            .instances(gpu)
+            .and_then(|instances| Ok((instances, self.node.processes(gpu)?)));
+        match seen {
+            Ok((instances, processes)) => Some(Answer::Seen {
+                gpu,
+                instances,
+                occupied: processes.iter().filter_map(|process| process.gi).collect(),
+            }),
+            Err(error) => {
+                tracing::warn!(gpu, %error, "cannot list instances");
+                None
+            }
+        }
     }
 
     fn energy(&self) -> Option<u64> {
