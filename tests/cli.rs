@@ -51,7 +51,7 @@ fn wrong_arguments_are_one_line_and_2() {
         ),
         (
             &["batch", "--policy", "best", "b.toml"],
-            "[possible values: scheme-b]",
+            "[possible values: scheme-b, sequential]",
         ),
         (&["layout", "--profiles", "some"], "[possible values: base, all]"),
         (

@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 
 mod batch;
 mod layout;
+mod play;
 mod run;
 mod sim;
 mod status;
@@ -40,6 +41,7 @@ enum Command {
     Status(status::Args),
     Layout(layout::Args),
     Sim(sim::Args),
+    Play(play::Args),
     Supervisor(supervisor::SupervisorArgs),
 }
 
@@ -83,6 +85,7 @@ pub fn main() -> ExitCode {
         Command::Status(args) => status::main(args),
         Command::Layout(args) => layout::main(&args),
         Command::Sim(args) => sim::main(&args),
+        Command::Play(args) => return play::main(&args),
         Command::Supervisor(args) => {
             supervisor::run(args).map_err(|error| Failure::new(error.exit_code(), error))
         }

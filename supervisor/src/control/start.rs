@@ -71,6 +71,8 @@ pub struct Wanted {
     pub sim: Option<String>,
     /// Wall seconds per simulated second for that.
     pub time_scale: Option<f64>,
+    /// How it places jobs.
+    pub policy: Option<String>,
     /// This socket and no other.
     pub socket: Option<PathBuf>,
 }
@@ -83,10 +85,16 @@ impl Wanted {
             return vec![socket.clone()];
         }
         match &self.sim {
-            // A supervisor of the machine's own GPUs, or of another model, is not what was asked for.
+            // A supervisor of the machine's own GPUs, or of another model or clock, is not what was asked for.
             Some(sim) if std::env::var_os("MIGM_SOCKET").is_none_or(|given| given.is_empty()) => {
-                let name = format!("sim-{}.sock", sim.replace(':', "x"));
-                vec![private_socket().with_file_name(name)]
+                let mut name = format!("sim-{}", sim.replace(':', "x"));
+                if let Some(scale) = self.time_scale {
+                    name.push_str(&format!("-{scale}").replace('.', "_"));
+                }
+                if let Some(policy) = &self.policy {
+                    name.push_str(&format!("-{policy}"));
+                }
+                vec![private_socket().with_file_name(name + ".sock")]
             }
             _ => socket_paths(),
         }
@@ -264,9 +272,12 @@ fn spawn(wanted: &Wanted, socket: &Path, log: &Path) -> Result<Child, StartError
     command.args(["supervisor", "--private"]);
     if let Some(sim) = &wanted.sim {
         command.args(["--sim", sim]);
+        if let Some(scale) = wanted.time_scale {
+            command.arg("--time-scale").arg(scale.to_string());
+        }
     }
-    if let Some(scale) = wanted.time_scale {
-        command.env("SIMGPU_TIME_SCALE", scale.to_string());
+    if let Some(policy) = &wanted.policy {
+        command.args(["--policy", policy]);
     }
     // It serves others after this command: nothing of the command's own attempt may stay in it.
     command
@@ -341,10 +352,15 @@ mod tests {
     fn a_simulated_gpu_has_a_socket_of_its_own() {
         let wanted = Wanted {
             sim: Some("a100-40gb:2".into()),
-            ..Wanted::default()
+            time_scale: Some(0.5),
+            policy: Some("sequential".into()),
+            socket: None,
         };
         let places = wanted.places();
         assert_eq!(places.len(), 1);
-        assert!(places[0].ends_with("sim-a100-40gbx2.sock"), "{places:?}");
+        assert!(
+            places[0].ends_with("sim-a100-40gbx2-0_5-sequential.sock"),
+            "{places:?}"
+        );
     }
 }

@@ -68,6 +68,15 @@ pub enum BatchError {
     /// No supervisor, or no system call.
     #[error(transparent)]
     Job(#[from] JobError),
+    /// A supervisor answers, and it is not known to place jobs as asked.
+    #[error("the supervisor at {} was not started with the policy {policy}; end it, or set MIGM_SOCKET to \
+             another place", path.display())]
+    OtherPolicy {
+        /// As asked.
+        policy: String,
+        /// Its socket.
+        path: PathBuf,
+    },
     /// A runner cannot be started.
     #[error("cannot start {}: {source}", program.display())]
     Spawn {
@@ -132,6 +141,14 @@ pub fn run(
     watch: &mut dyn FnMut(&News<'_>),
 ) -> Result<BatchSummary, BatchError> {
     let link = Link::open(&options.wanted)?;
+    if let Some(policy) = &options.wanted.policy
+        && link.private().and_then(|started| started.policy.as_ref()) != Some(policy)
+    {
+        return Err(BatchError::OtherPolicy {
+            policy: policy.clone(),
+            path: link.path().to_owned(),
+        });
+    }
     let signals = Signals::take()?;
     let mut batch = Batch {
         spec,
