@@ -1,11 +1,12 @@
 //! What the commands refuse, and how: one line, the right exit code, nothing changed.
 
-mod scripted;
+#[path = "run/binary.rs"]
+mod binary;
 
 use std::fs;
 use std::process::{Command, Output, Stdio};
 
-use scripted::migm;
+use binary::migm;
 use tempfile::TempDir;
 
 /// Runs `migm` in an empty folder, with a socket that nobody listens at.
@@ -96,7 +97,7 @@ fn a_bad_batch_file_is_refused_with_line_and_column_and_starts_nothing() {
             "[[job]]\ncommand = 'touch ran'\ncount = 'two'\n",
             "b.toml:3:9: invalid type: string \"two\"",
         ),
-        ("[[job]]\ncommand = 'touch ran\n", "b.toml:2:11: "),
+        ("[[job]]\ncommand = 'touch ran\n", "b.toml:2:21: "),
         ("", "b.toml:1:1: the batch has no [[job]]"),
     ] {
         let folder = tempfile::tempdir().unwrap();

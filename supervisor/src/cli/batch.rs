@@ -74,6 +74,8 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
 /// Which exit code a batch without a summary gets.
 pub(super) fn failure(error: BatchError) -> Failure {
     let code = match &error {
+        BatchError::Job(JobError::Start(start)) if start.is_bad_input() => exit::BAD_INPUT,
+        BatchError::OtherPolicy { .. } => exit::BAD_INPUT,
         BatchError::Job(JobError::Start(_) | JobError::Client(_)) => exit::NO_GPU,
         _ => exit::FAILED,
     };

@@ -56,12 +56,28 @@ pub enum StartError {
     /// The process cannot be started.
     #[error("cannot start a supervisor: {0}")]
     Spawn(io::Error),
-    /// It ended before it answered; its last line.
-    #[error("{0}")]
-    Ended(String),
+    /// It ended before it answered.
+    #[error("{line}")]
+    Ended {
+        /// Its last line.
+        line: String,
+        /// Its exit code: 2 for what it was told wrongly.
+        code: Option<i32>,
+    },
     /// It neither answered nor ended.
     #[error("the private supervisor has not answered within {} s; its log is {}", START_LIMIT.as_secs(), .0.display())]
     Silent(PathBuf),
+}
+
+impl StartError {
+    /// Whether it is what the user asked for that cannot be, such as a GPU model that nobody knows.
+    #[must_use]
+    pub const fn is_bad_input(&self) -> bool {
+        matches!(
+            self,
+            Self::Ended { code: Some(2), .. } | Self::Client(ClientError::Path(_))
+        )
+    }
 }
 
 /// What kind of supervisor a command wants, and where.
@@ -179,8 +195,14 @@ impl Starter {
         let log = socket.with_extension("log");
         if let Some(child) = &mut self.child {
             // A runner reaps all its children, so this one may be gone without a status here.
-            if child.try_wait().map_or(true, |status| status.is_some()) {
-                return Err(StartError::Ended(last_line(&log)));
+            let code = match child.try_wait() {
+                Ok(None) => None,
+                Ok(Some(status)) => Some(status.code()),
+                Err(_) => Some(None),
+            };
+            if let Some(code) = code {
+                let line = last_line(&log);
+                return Err(StartError::Ended { line, code });
             }
         } else if self.lock.is_none() {
             self.lock = take_lock(socket)?;

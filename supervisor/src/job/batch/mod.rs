@@ -34,7 +34,9 @@ pub use spec::{BatchSpec, JobSpec, SpecError};
 
 /// The longest wait between two looks at runners and arrivals.
 const LOOK: Duration = Duration::from_millis(100);
-/// When all runners have ended, how long the summary may take.
+/// When all runners have ended, how long until the summary is asked for.
+const ASK_AGAIN: Duration = Duration::from_secs(2);
+/// And how long it may take.
 const SUMMARY_LIMIT: Duration = Duration::from_secs(60);
 
 /// How a batch is run.
@@ -199,7 +201,7 @@ impl Batch<'_> {
         });
         later.sort_by(|a, b| a.arrival.total_cmp(&b.arrival));
         let mut later = later.into_iter().peekable();
-        let mut all_ended_at = None;
+        let (mut all_ended_at, mut asked_again) = (None, false);
         loop {
             self.turn()?;
             let scale = self.clock.map_or(1.0, |clock| clock.time_scale);
@@ -220,16 +222,18 @@ impl Batch<'_> {
             }
             if self.runners.iter().all(|runner| runner.ended.is_some()) {
                 // A runner may have ended without a job; then the summary has fewer and is as good as it
-                // gets. It is asked for again: the one that came may have been the one of before.
-                let since = *all_ended_at.get_or_insert_with(|| {
-                    if let Some(batch) = self.id {
-                        self.link.send(&Request::WatchBatch { batch }, None);
-                    }
-                    Instant::now()
-                });
+                // gets.
+                let since = *all_ended_at.get_or_insert_with(Instant::now);
                 let is_recent = |summary: &BatchSummary| summary.jobs.len() >= self.accepted.len();
                 if let Some(summary) = self.summary.take_if(|summary| is_recent(summary)) {
                     return Ok(summary);
+                }
+                // The one that came may have been of before the last arrival.
+                if since.elapsed() > ASK_AGAIN && !asked_again {
+                    asked_again = true;
+                    if let Some(batch) = self.id {
+                        self.link.send(&Request::WatchBatch { batch }, None);
+                    }
                 }
                 if since.elapsed() > SUMMARY_LIMIT {
                     return Err(BatchError::NoSummary);
