@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
+use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use migm_shared::ids::JobId;
@@ -48,6 +49,12 @@ impl Progress {
             ended: 0,
             simulated: "",
         }
+    }
+
+    /// How often bars want to know of bytes and iterations; lines do not.
+    #[must_use]
+    pub fn refresh(&self) -> Option<Duration> {
+        self.bars.as_ref().map(|_| Duration::from_millis(500))
     }
 
     /// Shows what has happened.
@@ -123,10 +130,11 @@ impl Progress {
             bar
         });
         bar.set_position(job.iteration);
-        bar.set_message(format!(
-            "{line}, {} reserved at most",
-            Bytes(job.figures.reserved)
-        ));
+        let peak = match job.figures.reserved {
+            0 => String::new(),
+            bytes => format!(", {} reserved at most", Bytes(bytes)),
+        };
+        bar.set_message(format!("{line}{peak}"));
     }
 }
 

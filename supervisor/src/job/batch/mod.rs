@@ -48,6 +48,8 @@ pub struct BatchOptions {
     pub wanted: Wanted,
     /// The jobs' standard output goes to standard error, because ours is for one document.
     pub output_to_stderr: bool,
+    /// How often jobs are shown that have changed in bytes and iterations only; not at all if not set.
+    pub refresh: Option<Duration>,
 }
 
 /// What happens meanwhile, for those who show it.
@@ -127,6 +129,7 @@ struct Batch<'a> {
     id: Option<BatchId>,
     clock: Option<Clock>,
     accepted: BTreeSet<JobId>,
+    refreshed: Instant,
     runners: Vec<Runner>,
     summary: Option<BatchSummary>,
     interrupted: Option<Signal>,
@@ -161,6 +164,7 @@ pub fn run(
         id: None,
         clock: None,
         accepted: BTreeSet::new(),
+        refreshed: Instant::now(),
         runners: Vec::new(),
         summary: None,
         interrupted: None,
@@ -268,6 +272,13 @@ impl Batch<'_> {
         while let Some(reply) = self.link.receive() {
             self.on_reply(reply);
         }
+        if let Some(refresh) = self.options.refresh
+            && self.refreshed.elapsed() >= refresh
+            && self.clock.is_some()
+        {
+            self.refreshed = Instant::now();
+            self.link.send(&Request::Status, None);
+        }
         if self.link.look() {
             match self.id {
                 Some(batch) => self.link.send(&Request::WatchBatch { batch }, None),
@@ -286,12 +297,17 @@ impl Batch<'_> {
     fn on_reply(&mut self, reply: Reply) {
         match reply {
             Reply::BatchOpened { batch } => self.id = Some(batch),
-            Reply::Status(node) => {
+            Reply::Status(node) if self.clock.is_none() => {
                 self.clock = Some(Clock {
                     simulated: node.simulated,
                     time_scale: node.time_scale,
                 });
                 (self.watch)(&News::Node(&node));
+            }
+            Reply::Status(node) => {
+                for job in node.jobs.iter().filter(|job| self.accepted.contains(&job.id)) {
+                    (self.watch)(&News::Job(job));
+                }
             }
             Reply::BatchJob(job) => {
                 self.accepted.insert(job.id);
