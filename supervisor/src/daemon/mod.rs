@@ -130,6 +130,8 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
     let machine = Machine::start(node, all, cut, sample, base.wake())
         .map_err(DaemonError::system("starting the machine thread"))?;
     let owner = Owner::new(settings, gpus, slices, state, monotonic());
+    // Before anyone is served, so that a simulated GPU is found again whatever happens.
+    owner.state().write(&state_path)?;
     let listening = lock.listen()?;
     tracing::info!(socket = %path.display(), private = options.private, "listening");
     let (owner, listening) = EventLoop::new(base, listening, owner, machine, options.private)?.run()?;
