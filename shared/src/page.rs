@@ -373,6 +373,12 @@ impl CounterPage {
             .map_or(0, |process| process.marks.fetch_add(1, Relaxed) + 1)
     }
 
+    /// How many iteration marks a process has passed.
+    #[must_use]
+    pub fn marks(&self, slot: usize) -> u64 {
+        self.slots.get(slot).map_or(0, |process| process.marks.load(Relaxed))
+    }
+
     /// Takes a framework's own figure of what the process's tensors hold on a device.
     pub fn report_allocated(&self, slot: usize, device: usize, allocated: u64) {
         let (Some(process), Some(totals)) = (self.slots.get(slot), self.devices.get(device)) else {
