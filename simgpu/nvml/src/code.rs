@@ -28,7 +28,6 @@ impl From<Refusal> for Code {
         match refusal {
             Refusal::InvalidArgument => Self::InvalidArgument,
             Refusal::NotSupported => Self::NotSupported,
-            Refusal::NotFound => Self::NotFound,
             Refusal::InUse => Self::InUse,
             Refusal::InsufficientResources => Self::InsufficientResources,
         }

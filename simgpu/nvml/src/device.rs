@@ -3,8 +3,8 @@
 use std::ffi::{c_int, c_uint, c_ulonglong};
 
 use nvml_wrapper_sys::bindings::{
-    nvmlDeviceAttributes_t, nvmlFieldValue_t, nvmlMemory_t, nvmlMemory_v2_t, nvmlPciInfo_t, nvmlProcessInfo_v1_t,
-    nvmlProcessInfo_v2_t, nvmlValue_t,
+    nvmlDeviceAttributes_t, nvmlFieldValue_t, nvmlMemory_t, nvmlMemory_v2_t, nvmlPciInfo_t,
+    nvmlProcessInfo_v1_t, nvmlProcessInfo_v2_t, nvmlValue_t,
 };
 use simgpu::identity::uuid_text;
 use simgpu::machine::pci_address;
@@ -218,7 +218,9 @@ export! {
 }
 
 fn model(machine: &Machine, device: Device) -> Result<&'static simgpu::model::Model, Code> {
-    machine.model(device.target(machine)?.gpu()).ok_or(Code::InvalidArgument)
+    machine
+        .model(device.target(machine)?.gpu())
+        .ok_or(Code::InvalidArgument)
 }
 
 /// Bytes as NVML counts them: `total` includes what the driver keeps.
@@ -234,11 +236,19 @@ impl Memory {
             Target::Gpu(gpu) => {
                 let memory = machine.memory(gpu, None);
                 let total = machine.model(gpu).map_or(0, |model| model.framebuffer_mib << 20);
-                Ok(Self { total, free: memory.free, used: memory.used })
+                Ok(Self {
+                    total,
+                    free: memory.free,
+                    used: memory.used,
+                })
             }
             Target::Mig(info) => {
                 let memory = machine.memory(info.device.gpu, Some(info.parent.reference.gi));
-                Ok(Self { total: memory.total, free: memory.free, used: memory.used })
+                Ok(Self {
+                    total: memory.total,
+                    free: memory.free,
+                    used: memory.used,
+                })
             }
         }
     }
@@ -262,9 +272,20 @@ fn put_processes(
 ) -> Result<(), Code> {
     let of = |using: ProcessUse| {
         let (gi, ci) = using.slice.unwrap_or((c_uint::MAX, c_uint::MAX));
-        nvmlProcessInfo_v2_t { pid: using.pid, usedGpuMemory: using.bytes, gpuInstanceId: gi, computeInstanceId: ci }
+        nvmlProcessInfo_v2_t {
+            pid: using.pid,
+            usedGpuMemory: using.bytes,
+            gpuInstanceId: gi,
+            computeInstanceId: ci,
+        }
     };
-    infos.put_list(count, &processes(machine, device)?.into_iter().map(of).collect::<Vec<_>>())
+    infos.put_list(
+        count,
+        &processes(machine, device)?
+            .into_iter()
+            .map(of)
+            .collect::<Vec<_>>(),
+    )
 }
 
 /// No process draws, and there is no MPS.
@@ -290,24 +311,42 @@ fn pci_info(machine: &Machine, device: Device) -> Result<nvmlPciInfo_t, Code> {
 fn field_value(machine: &Machine, target: Target, id: u32) -> (u32, nvmlValue_t, Result<(), Code>) {
     let int = |value| (value_type::UNSIGNED_INT, nvmlValue_t { uiVal: value }, Ok(()));
     match (target, id) {
-        (Target::Gpu(gpu), field::TOTAL_ENERGY) => {
-            (value_type::UNSIGNED_LONG_LONG, nvmlValue_t { ullVal: energy(machine, gpu) }, Ok(()))
-        }
+        (Target::Gpu(gpu), field::TOTAL_ENERGY) => (
+            value_type::UNSIGNED_LONG_LONG,
+            nvmlValue_t {
+                ullVal: energy(machine, gpu),
+            },
+            Ok(()),
+        ),
         (Target::Gpu(gpu), field::POWER_INSTANT) => int(whole_number(machine.watts(gpu) * 1e3)),
         (Target::Gpu(gpu), field::RESETLESS_MIG) => {
-            let ampere = machine.model(gpu).is_some_and(|model| model.architecture == Architecture::Ampere);
+            let ampere = machine
+                .model(gpu)
+                .is_some_and(|model| model.architecture == Architecture::Ampere);
             int(u32::from(!ampere))
         }
-        _ => (value_type::UNSIGNED_INT, nvmlValue_t { ullVal: 0 }, Err(Code::NotSupported)),
+        _ => (
+            value_type::UNSIGNED_INT,
+            nvmlValue_t { ullVal: 0 },
+            Err(Code::NotSupported),
+        ),
     }
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "joules are not negative; `as` saturates")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "joules are not negative; `as` saturates"
+)]
 fn energy(machine: &Machine, gpu: u32) -> u64 {
     (machine.energy_joules(gpu) * 1e3) as u64
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "watts are not negative; `as` saturates")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "watts are not negative; `as` saturates"
+)]
 fn whole_number(value: f64) -> u32 {
     value.round() as u32
 }

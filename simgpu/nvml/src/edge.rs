@@ -66,7 +66,11 @@ impl<T: Copy> Out<T> {
     pub(crate) fn put_list(&self, count: &Out<c_uint>, values: &[T]) -> Answer {
         let room = count.get()? as usize;
         count.put(c_uint::try_from(values.len()).unwrap_or(c_uint::MAX))?;
-        if room < values.len() { Err(Code::InsufficientSize) } else { self.put_all(values) }
+        if room < values.len() {
+            Err(Code::InsufficientSize)
+        } else {
+            self.put_all(values)
+        }
     }
 }
 
@@ -141,8 +145,9 @@ impl Buffer {
         let bytes = self.0.cast::<u8>();
         // SAFETY: the caller says that there are `room` bytes, more than these.
         unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), bytes, text.len()) };
+        let end = bytes.wrapping_add(text.len());
         // SAFETY: as above; the index is below `room`.
-        unsafe { bytes.add(text.len()).write(0) };
+        unsafe { end.write(0) };
         Ok(())
     }
 }

@@ -70,10 +70,18 @@ export! {
 /// A GPU of the set with an undelivered change.
 fn changed(machine: &Machine, set: EventSet) -> Option<u32> {
     let sets = sets();
-    sets.get(&set)?.iter().find(|(gpu, seen)| machine.changes(**gpu) > **seen).map(|(gpu, _)| *gpu)
+    sets.get(&set)?
+        .iter()
+        .find(|(gpu, seen)| machine.changes(**gpu) > **seen)
+        .map(|(gpu, _)| *gpu)
 }
 
-fn wait(machine: &Machine, set: EventSet, data: &Out<nvmlEventData_t>, milliseconds: c_uint) -> Result<(), Code> {
+fn wait(
+    machine: &Machine,
+    set: EventSet,
+    data: &Out<nvmlEventData_t>,
+    milliseconds: c_uint,
+) -> Result<(), Code> {
     if !sets().contains_key(&set) || data.is_null() {
         return Err(Code::InvalidArgument);
     }

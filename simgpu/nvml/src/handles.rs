@@ -15,7 +15,11 @@ const COMPUTE_INSTANCE: usize = 0xc1;
 
 /// Kind, GPU, GPU instance, compute instance, life.
 const fn number(kind: usize, gpu: u32, gi: u32, ci: u32, serial: u32) -> usize {
-    kind << 56 | (gpu as usize & 0xff) << 48 | (gi as usize & 0xff) << 40 | (ci as usize & 0xff) << 32 | serial as usize
+    kind << 56
+        | (gpu as usize & 0xff) << 48
+        | (gi as usize & 0xff) << 40
+        | (ci as usize & 0xff) << 32
+        | serial as usize
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "cut to the field's bits")]
@@ -121,7 +125,13 @@ impl Target {
 
 impl GpuInstance {
     pub(crate) const fn of(reference: GpuInstanceRef) -> Self {
-        Self(number(GPU_INSTANCE, reference.gpu, reference.gi, 0, reference.serial))
+        Self(number(
+            GPU_INSTANCE,
+            reference.gpu,
+            reference.gi,
+            0,
+            reference.serial,
+        ))
     }
 
     pub(crate) const fn raw(self) -> usize {
@@ -129,22 +139,45 @@ impl GpuInstance {
     }
 
     pub(crate) fn reference(self) -> Result<GpuInstanceRef, Code> {
-        let (gpu, gi, serial) = (field(self.0, 48, 0xff), field(self.0, 40, 0xff), field(self.0, 0, 0xffff_ffff));
+        let (gpu, gi, serial) = (
+            field(self.0, 48, 0xff),
+            field(self.0, 40, 0xff),
+            field(self.0, 0, 0xffff_ffff),
+        );
         let reference = GpuInstanceRef { gpu, gi, serial };
-        if Self::of(reference).0 == self.0 { Ok(reference) } else { Err(Code::InvalidArgument) }
+        if Self::of(reference).0 == self.0 {
+            Ok(reference)
+        } else {
+            Err(Code::InvalidArgument)
+        }
     }
 }
 
 impl ComputeInstance {
     pub(crate) fn of(device: DeviceRef) -> Self {
-        let SliceRef { gi, ci, serial } = device.slice.unwrap_or(SliceRef { gi: 0xff, ci: 0xff, serial: 0 });
+        let SliceRef { gi, ci, serial } = device.slice.unwrap_or(SliceRef {
+            gi: 0xff,
+            ci: 0xff,
+            serial: 0,
+        });
         Self(number(COMPUTE_INSTANCE, device.gpu, gi, ci, serial))
     }
 
     pub(crate) fn device(self) -> Result<DeviceRef, Code> {
-        let (gi, ci, serial) = (field(self.0, 40, 0xff), field(self.0, 32, 0xff), field(self.0, 0, 0xffff_ffff));
-        let device = DeviceRef { gpu: field(self.0, 48, 0xff), slice: Some(SliceRef { gi, ci, serial }) };
-        if Self::of(device).0 == self.0 { Ok(device) } else { Err(Code::InvalidArgument) }
+        let (gi, ci, serial) = (
+            field(self.0, 40, 0xff),
+            field(self.0, 32, 0xff),
+            field(self.0, 0, 0xffff_ffff),
+        );
+        let device = DeviceRef {
+            gpu: field(self.0, 48, 0xff),
+            slice: Some(SliceRef { gi, ci, serial }),
+        };
+        if Self::of(device).0 == self.0 {
+            Ok(device)
+        } else {
+            Err(Code::InvalidArgument)
+        }
     }
 }
 
@@ -154,9 +187,20 @@ mod tests {
 
     #[test]
     fn a_handle_comes_back_and_any_other_number_is_refused() {
-        let reference = GpuInstanceRef { gpu: 63, gi: 14, serial: u32::MAX };
+        let reference = GpuInstanceRef {
+            gpu: 63,
+            gi: 14,
+            serial: u32::MAX,
+        };
         assert_eq!(GpuInstance::of(reference).reference(), Ok(reference));
-        let device = DeviceRef { gpu: 3, slice: Some(SliceRef { gi: 7, ci: 2, serial: 9 }) };
+        let device = DeviceRef {
+            gpu: 3,
+            slice: Some(SliceRef {
+                gi: 7,
+                ci: 2,
+                serial: 9,
+            }),
+        };
         assert_eq!(ComputeInstance::of(device).device(), Ok(device));
         for number in [0, 1, usize::MAX, Device::gpu(0).raw()] {
             assert_eq!(GpuInstance(number).reference(), Err(Code::InvalidArgument));

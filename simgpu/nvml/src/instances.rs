@@ -137,7 +137,9 @@ fn profile_of(
         return Err(Code::InvalidArgument);
     }
     let model = machine.model(gi.reference.gpu).ok_or(Code::InvalidArgument)?;
-    let found = compute_profiles(model, gi.profile).into_iter().find(|profile| profile.number == question);
+    let found = compute_profiles(model, gi.profile)
+        .into_iter()
+        .find(|profile| profile.number == question);
     found.map(|profile| (gi, profile)).ok_or(Code::NotSupported)
 }
 
@@ -189,5 +191,7 @@ fn create(
         return Err(Code::InvalidArgument);
     }
     may_configure()?;
-    compute.put(ComputeInstance::of(machine.create_compute_instance(reference, id, place)?.device))
+    compute.put(ComputeInstance::of(
+        machine.create_compute_instance(reference, id, place)?.device,
+    ))
 }

@@ -13,7 +13,6 @@
 //! [`control`] adds what only a simulation needs.
 //!
 //! `SIMGPU_NO_PERMISSION=1` makes changes of MIG fail with `NO_PERMISSION`.
-#![expect(non_snake_case, reason = "the names of nvml.h")]
 
 mod code;
 pub mod control;

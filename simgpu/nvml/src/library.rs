@@ -16,7 +16,10 @@ struct Library {
     initialised: u32,
 }
 
-static LIBRARY: Mutex<Library> = Mutex::new(Library { machine: None, initialised: 0 });
+static LIBRARY: Mutex<Library> = Mutex::new(Library {
+    machine: None,
+    initialised: 0,
+});
 
 fn library() -> MutexGuard<'static, Library> {
     LIBRARY.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,14 +1,14 @@
 //! MIG mode, MIG devices and GPU instances.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::c_uint;
 
 use nvml_wrapper_sys::bindings::{
-    nvmlGpuInstanceInfo_t, nvmlGpuInstancePlacement_t, nvmlGpuInstanceProfileInfo_t, nvmlGpuInstanceProfileInfo_v2_t,
-    nvmlGpuInstanceProfileInfo_v3_t,
+    nvmlGpuInstanceInfo_t, nvmlGpuInstancePlacement_t, nvmlGpuInstanceProfileInfo_t,
+    nvmlGpuInstanceProfileInfo_v2_t, nvmlGpuInstanceProfileInfo_v3_t,
 };
-use simgpu::mig::{Activation, Refusal};
-use simgpu::model::Profile;
 use simgpu::Machine;
+use simgpu::mig::Activation;
+use simgpu::model::Profile;
 
 use crate::code::{Code, returned};
 use crate::edge::{In, Out, Versioned, device_pointer, text_array};
@@ -188,16 +188,29 @@ fn profiles(machine: &Machine, device: Device) -> Result<&'static [Profile], Cod
     if machine.driver_branch() <= LISTS_NOTHING_WITHOUT_MIG && !machine.mig_mode(gpu)?.0 {
         return Err(Code::NotSupported);
     }
-    machine.model(gpu).map(|model| model.profiles).ok_or(Code::InvalidArgument)
+    machine
+        .model(gpu)
+        .map(|model| model.profiles)
+        .ok_or(Code::InvalidArgument)
 }
 
 fn by_question(machine: &Machine, device: Device, question: c_uint) -> Result<&'static Profile, Code> {
-    let known = if question < QUESTIONS { Code::NotSupported } else { Code::InvalidArgument };
-    profiles(machine, device)?.iter().find(|profile| profile.question == question).ok_or(known)
+    let known = if question < QUESTIONS {
+        Code::NotSupported
+    } else {
+        Code::InvalidArgument
+    };
+    profiles(machine, device)?
+        .iter()
+        .find(|profile| profile.question == question)
+        .ok_or(known)
 }
 
 fn by_id(machine: &Machine, device: Device, id: c_uint) -> Result<&'static Profile, Code> {
-    profiles(machine, device)?.iter().find(|profile| profile.id == id).ok_or(Code::InvalidArgument)
+    profiles(machine, device)?
+        .iter()
+        .find(|profile| profile.id == id)
+        .ok_or(Code::InvalidArgument)
 }
 
 fn put_profile(info: &Versioned, profile: &Profile) -> Result<(), Code> {
@@ -244,8 +257,14 @@ fn put_placements(
     placements: &Out<nvmlGpuInstancePlacement_t>,
     count: &Out<c_uint>,
 ) -> Result<(), Code> {
-    let all: Vec<nvmlGpuInstancePlacement_t> =
-        profile.starts.iter().map(|&start| nvmlGpuInstancePlacement_t { start, size: profile.size }).collect();
+    let all: Vec<nvmlGpuInstancePlacement_t> = profile
+        .starts
+        .iter()
+        .map(|&start| nvmlGpuInstancePlacement_t {
+            start,
+            size: profile.size,
+        })
+        .collect();
     if !placements.is_null() {
         placements.put_all(&all)?;
     }
@@ -264,16 +283,7 @@ fn create(
         return Err(Code::InvalidArgument);
     }
     may_configure()?;
-    instance.put(GpuInstance::of(machine.create_gpu_instance(gpu, id, place)?.reference))
-}
-
-/// `simgpuReset`: what `nvidia-smi -r` does. Returns as NVML does: `IN_USE` while a process uses the GPU.
-#[unsafe(no_mangle)]
-pub extern "C" fn simgpuReset(index: c_uint) -> c_int {
-    let code = crate::library::guarded(|| {
-        may_configure()?;
-        let machine = crate::control::current()?;
-        machine.reset(index).map_err(Refusal::into)
-    });
-    c_int::try_from(code).unwrap_or(c_int::MAX)
+    instance.put(GpuInstance::of(
+        machine.create_gpu_instance(gpu, id, place)?.reference,
+    ))
 }

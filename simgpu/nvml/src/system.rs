@@ -94,12 +94,19 @@ export! {
 }
 
 fn by_index(machine: &simgpu::Machine, index: c_uint) -> Result<Device, Code> {
-    if index < machine.gpu_count() { Ok(Device::gpu(index)) } else { Err(Code::InvalidArgument) }
+    if index < machine.gpu_count() {
+        Ok(Device::gpu(index))
+    } else {
+        Err(Code::InvalidArgument)
+    }
 }
 
 fn by_uuid(machine: &simgpu::Machine, text: &str) -> Result<Device, Code> {
     for gpu in 0..machine.gpu_count() {
-        if machine.gpu_uuid(gpu).is_some_and(|uuid| text == format!("GPU-{}", uuid_text(uuid))) {
+        if machine
+            .gpu_uuid(gpu)
+            .is_some_and(|uuid| text == format!("GPU-{}", uuid_text(uuid)))
+        {
             return Ok(Device::gpu(gpu));
         }
         let mut devices = machine.mig_devices(gpu).into_iter().flatten();
@@ -113,7 +120,10 @@ fn by_uuid(machine: &simgpu::Machine, text: &str) -> Result<Device, Code> {
 /// Reads `0000:07:00.0`, with a domain of any length or none.
 fn by_bus(machine: &simgpu::Machine, text: &str) -> Result<Device, Code> {
     let (address, function) = text.split_once('.').unwrap_or((text, "0"));
-    let numbers: Option<Vec<u32>> = address.split(':').map(|part| u32::from_str_radix(part, 16).ok()).collect();
+    let numbers: Option<Vec<u32>> = address
+        .split(':')
+        .map(|part| u32::from_str_radix(part, 16).ok())
+        .collect();
     let wanted = match numbers.as_deref() {
         Some(&[domain, bus, device]) => (domain, bus, device),
         Some(&[bus, device]) => (0, bus, device),

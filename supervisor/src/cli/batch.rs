@@ -43,7 +43,6 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
     let spec = BatchSpec::read(&args.file).map_err(Failure::input)?;
     let migm = std::env::current_exe()
         .map_err(|error| Failure::new(exit::FAILED, format_args!("cannot find migm itself: {error}")))?;
-    let mut progress = Progress::new();
     let options = BatchOptions {
         migm,
         wanted: Wanted {
@@ -53,8 +52,8 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
             socket: None,
         },
         output_to_stderr: args.json,
-        refresh: progress.refresh(),
     };
+    let mut progress = Progress::new();
     let ended = batch::run(&spec, &options, &mut |news| progress.show(news));
     progress.end();
     let summary = ended.map_err(failure)?;

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod batch;
+mod demo;
 mod layout;
 mod play;
 mod run;
@@ -38,6 +39,7 @@ struct Cli {
 enum Command {
     Run(run::Args),
     Batch(batch::Args),
+    Demo(demo::Args),
     Status(status::Args),
     Layout(layout::Args),
     Sim(sim::Args),
@@ -82,6 +84,7 @@ pub fn main() -> ExitCode {
     let ended = match cli.command {
         Command::Run(args) => run::main(args),
         Command::Batch(args) => batch::main(args),
+        Command::Demo(args) => demo::main(args),
         Command::Status(args) => status::main(args),
         Command::Layout(args) => layout::main(&args),
         Command::Sim(args) => sim::main(&args),

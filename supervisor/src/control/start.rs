@@ -87,7 +87,7 @@ pub struct Wanted {
     pub sim: Option<String>,
     /// Wall seconds per simulated second for that.
     pub time_scale: Option<f64>,
-    /// How it places jobs.
+    /// How it places jobs, if not as it does by itself.
     pub policy: Option<String>,
     /// This socket and no other.
     pub socket: Option<PathBuf>,

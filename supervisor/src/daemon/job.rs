@@ -9,8 +9,8 @@ use super::forecast::Track;
 use super::page::JobPage;
 use super::process::ProcessId;
 use super::state::JobRecord;
-use crate::memory::Method;
 use crate::control::{AttemptRecord, Figures, Grant, JobState, JobStatus, Outcome, Submission, Unmet};
+use crate::memory::Method;
 
 /// A peer of the control socket.
 pub type Peer = usize;
@@ -177,7 +177,9 @@ impl Job {
             let allocated = readings.iter().filter_map(|device| device.allocated_peak).max();
             figures.allocated = figures.allocated.max(allocated);
         }
-        let device = self.unaccounted.map(|bytes| figures.reserved.saturating_add(bytes));
+        let device = self
+            .unaccounted
+            .map(|bytes| figures.reserved.saturating_add(bytes));
         figures.device = figures.device.max(device);
         figures
     }

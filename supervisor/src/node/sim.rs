@@ -182,7 +182,7 @@ pub struct SimulatedGpu {
 
 impl SimulatedGpu {
     /// Makes a GPU of a model, `a100-40gb`, or several, `a100-40gb:2`, with wall seconds per simulated
-    /// second. `links` is a folder made by [`Objects::link`].
+    /// second (not above 0: `SIMGPU_TIME_SCALE`, else 1). `links` is a folder made by [`Objects::link`].
     ///
     /// # Errors
     /// The library cannot be loaded, or does not know the model.

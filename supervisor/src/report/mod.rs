@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::control::{BatchSummary, JobStatus, Outcome};
 use crate::job::record::{AttemptLine, Clock};
 
+mod parts;
 pub mod progress;
 pub mod status;
 pub mod table;
@@ -107,22 +108,6 @@ impl BatchReport {
             ooms: ours.ooms,
             early_restarts: ours.early_restarts,
             reconfigurations: ours.reconfigurations,
-        }
-    }
-
-    /// Adds a part that was run as a batch of its own, both ways: only so can its energy be told from that
-    /// of the rest.
-    pub fn measure_part(&mut self, name: &str, ours: &BatchSummary, baseline: &BatchSummary) {
-        let (mine, other) = (cost(ours), cost(baseline));
-        let part = PartLine {
-            name: name.to_owned(),
-            jobs: ours.jobs.len(),
-            throughput_ratio: throughput_ratio(&mine, Some(&other)),
-            energy_ratio: energy_ratio(&mine, Some(&other)),
-        };
-        match self.parts.iter_mut().find(|part| part.name == name) {
-            Some(there) => *there = part,
-            None => self.parts.push(part),
         }
     }
 }

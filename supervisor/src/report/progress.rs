@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
-use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use migm_shared::ids::JobId;
@@ -49,12 +48,6 @@ impl Progress {
             ended: 0,
             simulated: "",
         }
-    }
-
-    /// How often bars want to know of bytes and iterations; lines do not.
-    #[must_use]
-    pub fn refresh(&self) -> Option<Duration> {
-        self.bars.as_ref().map(|_| Duration::from_millis(500))
     }
 
     /// Shows what has happened.

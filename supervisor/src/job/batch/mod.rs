@@ -10,6 +10,7 @@
 //! A supervisor that dies meanwhile is looked for as a runner does, and asked about the batch by number.
 
 use std::collections::BTreeSet;
+use std::io::IsTerminal;
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -34,6 +35,8 @@ pub use spec::{BatchSpec, JobSpec, SpecError};
 
 /// The longest wait between two looks at runners and arrivals.
 const LOOK: Duration = Duration::from_millis(100);
+/// How often people are shown changes in bytes and iterations, of which the supervisor does not tell.
+const REFRESH: Duration = Duration::from_millis(500);
 /// When all runners have ended, how long until the summary is asked for.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 /// And how long it may take.
@@ -48,8 +51,6 @@ pub struct BatchOptions {
     pub wanted: Wanted,
     /// The jobs' standard output goes to standard error, because ours is for one document.
     pub output_to_stderr: bool,
-    /// How often jobs are shown that have changed in bytes and iterations only; not at all if not set.
-    pub refresh: Option<Duration>,
 }
 
 /// What happens meanwhile, for those who show it.
@@ -129,6 +130,8 @@ struct Batch<'a> {
     id: Option<BatchId>,
     clock: Option<Clock>,
     accepted: BTreeSet<JobId>,
+    /// Somebody looks on.
+    for_people: bool,
     refreshed: Instant,
     runners: Vec<Runner>,
     summary: Option<BatchSummary>,
@@ -164,6 +167,7 @@ pub fn run(
         id: None,
         clock: None,
         accepted: BTreeSet::new(),
+        for_people: std::io::stderr().is_terminal(),
         refreshed: Instant::now(),
         runners: Vec::new(),
         summary: None,
@@ -272,10 +276,7 @@ impl Batch<'_> {
         while let Some(reply) = self.link.receive() {
             self.on_reply(reply);
         }
-        if let Some(refresh) = self.options.refresh
-            && self.refreshed.elapsed() >= refresh
-            && self.clock.is_some()
-        {
+        if self.for_people && self.clock.is_some() && self.refreshed.elapsed() >= REFRESH {
             self.refreshed = Instant::now();
             self.link.send(&Request::Status, None);
         }
