@@ -90,7 +90,10 @@ impl Owner {
         )];
         if let Some(simulated) = &self.settings.simulated {
             environment.push(("SIMGPU_ID".to_owned(), simulated.id.clone()));
-            environment.push(("SIMGPU_TIME_SCALE".to_owned(), self.settings.time_scale.to_string()));
+            environment.push((
+                "SIMGPU_TIME_SCALE".to_owned(),
+                self.settings.time_scale.to_string(),
+            ));
         }
         let grant = Grant {
             attempt: job.attempt(),
@@ -227,7 +230,13 @@ impl Owner {
                     self.forbid(&error, now);
                     return;
                 }
-                self.step(now, Event::CreateFailed { slice: number, illegal });
+                self.step(
+                    now,
+                    Event::CreateFailed {
+                        slice: number,
+                        illegal,
+                    },
+                );
             }
         }
     }
@@ -278,7 +287,9 @@ impl Owner {
     fn energy_read(&mut self, id: BatchId, moment: Moment, millijoules: Option<u64>) {
         self.dirty = true;
         let facts = self.facts();
-        let Some(batch) = self.batches.get_mut(&id) else { return };
+        let Some(batch) = self.batches.get_mut(&id) else {
+            return;
+        };
         batch.measured(moment, millijoules);
         if moment == Moment::Start || batch.ended.is_none() {
             return;
@@ -322,7 +333,11 @@ impl Owner {
             self.gpus[index].foreign = foreign;
             self.offer_existing(index, occupied, now);
         } else if self.gpus[index].foreign != foreign {
-            tracing::info!(gpu, count = foreign.len(), "instances that are not ours have changed");
+            tracing::info!(
+                gpu,
+                count = foreign.len(),
+                "instances that are not ours have changed"
+            );
             self.gpus[index].foreign = foreign;
             self.tell_gpu(index, now);
         }
@@ -343,7 +358,11 @@ impl Owner {
             self.step(now, Event::Vanished { slice: number });
         }
         let gpu = &self.gpus[index];
-        let known = |gi: u32| self.slices.values().any(|slice| ours(&slice) && slice.gi == Some(gi));
+        let known = |gi: u32| {
+            self.slices
+                .values()
+                .any(|slice| ours(&slice) && slice.gi == Some(gi))
+        };
         let fresh: Vec<Slice> = gpu
             .foreign
             .iter()

@@ -96,10 +96,15 @@ impl Batch {
         let started = self.started.unwrap_or(0.0);
         let count = |outcome: Outcome| {
             let attempts = jobs.iter().flat_map(|job| &job.attempts);
-            attempts.filter(|attempt| attempt.outcome == Some(outcome)).count() as u64
+            attempts
+                .filter(|attempt| attempt.outcome == Some(outcome))
+                .count() as u64
         };
         let energy = self.energy_start.zip(self.energy_end);
-        #[expect(clippy::cast_precision_loss, reason = "2^53 mJ are more than a GPU uses in its life")]
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "2^53 mJ are more than a GPU uses in its life"
+        )]
         let energy_j = energy.map(|(start, end)| end.saturating_sub(start) as f64 / 1000.0);
         BatchSummary {
             batch: self.id,

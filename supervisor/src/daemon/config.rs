@@ -93,7 +93,9 @@ fn signal<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Si
 }
 
 fn method<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Method, D::Error> {
-    String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    String::deserialize(deserializer)?
+        .parse()
+        .map_err(serde::de::Error::custom)
 }
 
 fn policy<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Policy, D::Error> {
@@ -108,7 +110,9 @@ pub fn policy_named(name: &str) -> Result<Policy, String> {
     match name {
         "scheme-b" => Ok(Policy::SchemeB),
         "sequential" => Ok(Policy::Sequential),
-        _ => Err(format!("`{name}` is no policy; there are scheme-b and sequential")),
+        _ => Err(format!(
+            "`{name}` is no policy; there are scheme-b and sequential"
+        )),
     }
 }
 
@@ -142,7 +146,11 @@ impl Config {
             wanted,
         };
         if !(0.0..=86_400.0).contains(&config.grace_s) {
-            return Err(range("grace_s", config.grace_s.to_string(), "seconds from 0 to 86400"));
+            return Err(range(
+                "grace_s",
+                config.grace_s.to_string(),
+                "seconds from 0 to 86400",
+            ));
         }
         if !(10..=60_000).contains(&config.sample_ms) {
             return Err(range(
@@ -191,7 +199,10 @@ mod tests {
     #[test]
     fn a_wrong_field_has_line_and_column() {
         let said = refuse("grace_s = 3\n  polcy = 'scheme-b'\n");
-        assert!(said.starts_with("configuration c.toml:2:3: unknown field `polcy`"), "{said}");
+        assert!(
+            said.starts_with("configuration c.toml:2:3: unknown field `polcy`"),
+            "{said}"
+        );
         assert!(!said.contains('\n'), "{said}");
         assert!(refuse("watched_signal = 'TERM!'").contains("`TERM!` is no signal"));
         assert!(refuse("sample_ms = 1").contains("sample_ms = 1: milliseconds from 10"));

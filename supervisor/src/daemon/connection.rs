@@ -10,8 +10,8 @@ use std::os::unix::net::UnixStream;
 use migm_shared::frame::{Decoder, FrameError, Message, encode};
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
 };
 
 /// A peer that does not read loses its connection with this many bytes unsent.

@@ -153,7 +153,10 @@ impl EventLoop {
                 result => result.map_err(DaemonError::system("polling"))?,
             }
             for event in &events {
-                self.event(event.token(), event.is_readable() || event.is_read_closed() || event.is_error());
+                self.event(
+                    event.token(),
+                    event.is_readable() || event.is_read_closed() || event.is_error(),
+                );
             }
             for peer in std::mem::take(&mut self.unread) {
                 self.read(peer);
@@ -374,7 +377,10 @@ impl EventLoop {
                 Ok(todo) => todo,
                 Err(error) => {
                     // Nothing is given out: what is not in the file must not happen. Tried again each beat.
-                    if self.write_failed.is_none_or(|last| last.elapsed() > Duration::from_secs(5)) {
+                    if self
+                        .write_failed
+                        .is_none_or(|last| last.elapsed() > Duration::from_secs(5))
+                    {
                         tracing::error!(%error, "no slice changes until the state can be written");
                         self.write_failed = Some(Instant::now());
                     }

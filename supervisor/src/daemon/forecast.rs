@@ -175,7 +175,13 @@ mod tests {
     fn without_marks_the_clock_counts() {
         let mut track = Track::new(Method::Max);
         for at in 0..20 {
-            track.add(1, &[Sample { iteration: 0, ..sample(at, GIB) }]);
+            track.add(
+                1,
+                &[Sample {
+                    iteration: 0,
+                    ..sample(at, GIB)
+                }],
+            );
         }
         let against = Against {
             iterations: None,

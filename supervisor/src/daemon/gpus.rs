@@ -61,8 +61,8 @@ impl PlacedGpu {
         }
         let profiles = node.profiles(gpu.index)?;
         let foreign = node.instances(gpu.index)?;
-        let table = Table::build(base(&profiles), Rules::for_version(driver))
-            .map_err(|source| GpuError::Layout {
+        let table =
+            Table::build(base(&profiles), Rules::for_version(driver)).map_err(|source| GpuError::Layout {
                 gpu: gpu.index,
                 source,
             })?;
@@ -87,10 +87,11 @@ impl PlacedGpu {
             engines: [0; 5],
             placements: vec![Placement { start: 0, size: 1 }],
         };
-        let table = Table::build(vec![profile.clone()], Rules::default()).map_err(|source| GpuError::Layout {
-            gpu: gpu.index,
-            source,
-        })?;
+        let table =
+            Table::build(vec![profile.clone()], Rules::default()).map_err(|source| GpuError::Layout {
+                gpu: gpu.index,
+                source,
+            })?;
         Ok(Self {
             gpu,
             used: Use::Whole,
@@ -156,7 +157,10 @@ impl PlacedGpu {
                 slot.1.start >= place.start && slot.1.start + slot.1.size <= place.start + place.size
             };
             let least = all.iter().filter(within).map(|slot| slot.1.size).min();
-            let inside = all.iter().filter(within).filter(|slot| Some(slot.1.size) == least);
+            let inside = all
+                .iter()
+                .filter(within)
+                .filter(|slot| Some(slot.1.size) == least);
             let before = held.len();
             for slot in inside {
                 if held[before..].iter().all(|other| !other.1.overlaps(slot.1)) {

@@ -9,8 +9,8 @@ use super::forecast::Track;
 use super::page::JobPage;
 use super::process::ProcessId;
 use super::state::JobRecord;
-use crate::memory::Method;
 use crate::control::{AttemptRecord, Figures, Grant, JobState, JobStatus, Outcome, Submission, Unmet};
+use crate::memory::Method;
 
 /// A peer of the control socket.
 pub type Peer = usize;
@@ -169,13 +169,17 @@ impl Job {
         if let Some(page) = &self.page {
             let readings = page.counters().read();
             let sum = |of: fn(&migm_shared::page::DeviceReading) -> u64| -> u64 { readings.iter().map(of).sum() };
-            figures.reserved = figures.reserved.max(sum(|device| device.reserved_peak));
+            // Each attempt may have met another device: the peak is the largest, not their sum.
+            let peak = readings.iter().map(|device| device.reserved_peak).max();
+            figures.reserved = figures.reserved.max(peak.unwrap_or(0));
             figures.allocations = figures.allocations.max(sum(|device| device.allocations));
             figures.frees = figures.frees.max(sum(|device| device.frees));
             let allocated = readings.iter().filter_map(|device| device.allocated_peak).max();
             figures.allocated = figures.allocated.max(allocated);
         }
-        let device = self.unaccounted.map(|bytes| figures.reserved.saturating_add(bytes));
+        let device = self
+            .unaccounted
+            .map(|bytes| figures.reserved.saturating_add(bytes));
         figures.device = figures.device.max(device);
         figures
     }

@@ -244,11 +244,17 @@ impl Worker {
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if self.measured_at.elapsed() >= self.sample {
-                self.watched.iter().filter_map(|on| self.measure(on)).for_each(&mut answer);
+                self.watched
+                    .iter()
+                    .filter_map(|on| self.measure(on))
+                    .for_each(&mut answer);
                 self.measured_at = Instant::now();
             }
             if self.surveyed_at.is_none_or(|last| last.elapsed() >= SURVEY) {
-                self.surveyed.iter().filter_map(|&gpu| self.survey(gpu)).for_each(&mut answer);
+                self.surveyed
+                    .iter()
+                    .filter_map(|&gpu| self.survey(gpu))
+                    .for_each(&mut answer);
                 self.surveyed_at = Some(Instant::now());
             }
         }

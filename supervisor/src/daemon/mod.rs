@@ -121,12 +121,17 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
     };
     let sample = Duration::from_millis(settings.config.sample_ms);
     let indices = |wanted: &dyn Fn(&PlacedGpu) -> bool| -> Vec<u32> {
-        gpus.iter().filter(|gpu| wanted(gpu)).map(|gpu| gpu.gpu.index).collect()
+        gpus.iter()
+            .filter(|gpu| wanted(gpu))
+            .map(|gpu| gpu.gpu.index)
+            .collect()
     };
     let (all, cut) = (indices(&|_| true), indices(&|gpu| gpu.used != Use::Whole));
     let machine = Machine::start(node, all, cut, sample, base.wake())
         .map_err(DaemonError::system("starting the machine thread"))?;
     let owner = Owner::new(settings, gpus, slices, state, monotonic());
+    // Before anyone is served, so that a simulated GPU is found again whatever happens.
+    owner.state().write(&state_path)?;
     let listening = lock.listen()?;
     tracing::info!(socket = %path.display(), private = options.private, "listening");
     let (owner, listening) = EventLoop::new(base, listening, owner, machine, options.private)?.run()?;
@@ -176,7 +181,10 @@ fn simulate(
     if let Some(known) = state.simulated.as_ref().filter(|known| known.spec == spec) {
         match SimulatedGpu::attach(&folder, &known.id) {
             Ok(gpu) => {
-                tracing::info!(id = known.id, "the simulated GPU of an earlier supervisor is still there");
+                tracing::info!(
+                    id = known.id,
+                    "the simulated GPU of an earlier supervisor is still there"
+                );
                 return Ok(gpu);
             }
             Err(error) => tracing::info!(%error, "the earlier simulated GPU is gone"),
@@ -190,7 +198,7 @@ fn simulate(
         next_batch: state.next_batch,
         ..State::default()
     };
-    let gpu = SimulatedGpu::create(&folder, spec, true, options.time_scale.unwrap_or(1.0))?;
+    let gpu = SimulatedGpu::create(&folder, spec, true, options.time_scale.unwrap_or(0.0))?;
     state.simulated = Some(SimulatedState {
         spec: spec.to_owned(),
         id: gpu.id().to_owned(),
@@ -209,8 +217,11 @@ fn read_gpus(node: &dyn Node) -> Result<Vec<PlacedGpu>, DaemonError> {
         match PlacedGpu::read(node, gpu, &driver) {
             Ok(gpu) => {
                 tracing::info!(
-                    gpu = index, name = gpu.gpu.name, mode = gpu.gpu.mode.word(),
-                    foreign = gpu.foreign.len(), "found a GPU"
+                    gpu = index,
+                    name = gpu.gpu.name,
+                    mode = gpu.gpu.mode.word(),
+                    foreign = gpu.foreign.len(),
+                    "found a GPU"
                 );
                 usable.push(gpu);
             }

@@ -198,7 +198,9 @@ impl Owner {
             let Some(grant) = &job.grant else { continue };
             match self.slices.get_mut(&grant.slice) {
                 Some(slice) => slice.job = Some(job.id),
-                None => tracing::warn!(job = %job.id, slice = %grant.slice, "the slice of a running job is gone"),
+                None => {
+                    tracing::warn!(job = %job.id, slice = %grant.slice, "the slice of a running job is gone")
+                }
             }
         }
     }
@@ -351,7 +353,9 @@ impl Owner {
 
     /// A batch whose last job has ended is measured.
     pub(super) fn check_batch(&mut self, id: BatchId, now: f64) {
-        let Some(batch) = self.batches.get_mut(&id) else { return };
+        let Some(batch) = self.batches.get_mut(&id) else {
+            return;
+        };
         let over = all_ended(batch.jobs.iter().filter_map(|job| self.jobs.get(job)));
         if batch.started.is_none() || batch.ended.is_some() || !over {
             return;
@@ -371,7 +375,11 @@ impl Owner {
             .jobs
             .values()
             .filter(|job| job.state == JobState::Ended)
-            .filter(|job| job.submission.batch.is_none_or(|batch| !self.batches.contains_key(&batch)))
+            .filter(|job| {
+                job.submission
+                    .batch
+                    .is_none_or(|batch| !self.batches.contains_key(&batch))
+            })
             .map(|job| job.id)
             .collect();
         for id in &old[..old.len().saturating_sub(ENDED_SHOWN)] {
@@ -381,7 +389,10 @@ impl Owner {
 
     pub(super) fn facts(&self) -> NodeFacts {
         NodeFacts {
-            gpu: self.gpus.first().map_or_else(String::new, |gpu| gpu.gpu.name.clone()),
+            gpu: self
+                .gpus
+                .first()
+                .map_or_else(String::new, |gpu| gpu.gpu.name.clone()),
             simulated: self.settings.simulated.is_some(),
             time_scale: self.settings.time_scale,
             reconfigurations: self.reconfigurations,
@@ -393,7 +404,11 @@ impl Owner {
     pub fn state(&self) -> State {
         let kept = |job: &&Job| {
             let lives = !matches!(job.state, JobState::Ended | JobState::Watched);
-            lives || job.submission.batch.is_some_and(|batch| self.batches.contains_key(&batch))
+            lives
+                || job
+                    .submission
+                    .batch
+                    .is_some_and(|batch| self.batches.contains_key(&batch))
         };
         State {
             version: VERSION,
@@ -419,7 +434,10 @@ impl Owner {
     pub fn settle(&mut self) -> Result<(Vec<Order>, Vec<Output>), DaemonError> {
         for id in std::mem::take(&mut self.changed_jobs) {
             let Some(job) = self.jobs.get(&id) else { continue };
-            let watcher = job.submission.batch.and_then(|batch| self.batches.get(&batch)?.watcher);
+            let watcher = job
+                .submission
+                .batch
+                .and_then(|batch| self.batches.get(&batch)?.watcher);
             if let Some(peer) = watcher {
                 let status = Box::new(job.status());
                 self.reply(peer, Reply::BatchJob(status));
@@ -433,7 +451,10 @@ impl Owner {
             self.state().write(&self.settings.state_path)?;
             self.dirty = false;
         }
-        Ok((std::mem::take(&mut self.orders), std::mem::take(&mut self.outputs)))
+        Ok((
+            std::mem::take(&mut self.orders),
+            std::mem::take(&mut self.outputs),
+        ))
     }
 
     fn watched(&self, job: &Job) -> Option<Watched> {
@@ -473,7 +494,9 @@ impl Owner {
         let idle: Vec<Incarnation> = self
             .slices
             .iter()
-            .filter(|(_, slice)| slice.origin == Origin::Ours && slice.step == Step::Ready && slice.job.is_none())
+            .filter(|(_, slice)| {
+                slice.origin == Origin::Ours && slice.step == Step::Ready && slice.job.is_none()
+            })
             .map(|(number, _)| *number)
             .collect();
         for number in idle {

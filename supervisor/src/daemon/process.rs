@@ -103,7 +103,10 @@ mod tests {
     fn another_process_under_the_pid_is_not_it() {
         let me = ProcessId::of(std::process::id()).unwrap();
         assert!(me.lives());
-        let other = ProcessId { start: me.start + 1, ..me };
+        let other = ProcessId {
+            start: me.start + 1,
+            ..me
+        };
         assert!(!other.lives() && !other.group_lives());
     }
 }

@@ -41,9 +41,7 @@ fn adopt_one(node: &dyn Node, record: &SliceRecord, index: usize, gpu: &mut Plac
         size: record.size,
     };
     let is_it = |one: &Instance| {
-        one.profile == record.profile
-            && one.placement == placement
-            && record.gi.is_none_or(|gi| gi == one.gi)
+        one.profile == record.profile && one.placement == placement && record.gi.is_none_or(|gi| gi == one.gi)
     };
     let Some(at) = gpu.foreign.iter().position(is_it) else {
         tracing::info!(slice = %record.slice, start = record.start, "a slice of an earlier supervisor is gone");

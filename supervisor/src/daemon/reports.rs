@@ -40,7 +40,10 @@ impl Owner {
         let Some(credentials) = self.clients.get(&peer).map(|client| client.credentials) else {
             return;
         };
-        let token = hello.attempt.as_deref().and_then(|text| text.parse::<AttemptId>().ok());
+        let token = hello
+            .attempt
+            .as_deref()
+            .and_then(|text| text.parse::<AttemptId>().ok());
         let of_job = token.and_then(|token| {
             let job = self.jobs.get(&token.job)?;
             let same = job.submission.nonce == token.nonce && job.is_leased() && self.may(peer, job.uid);
@@ -90,7 +93,10 @@ impl Owner {
             nonce: 0,
             runner: 0,
         };
-        let uid = self.clients.get(&peer).map_or(u32::MAX, |client| client.credentials.uid);
+        let uid = self
+            .clients
+            .get(&peer)
+            .map_or(u32::MAX, |client| client.credentials.uid);
         let mut job = Job::new(id, submission, uid);
         job.state = JobState::Watched;
         job.note = Some("watched only: start it with `migm run` to have it moved in time".to_owned());
@@ -239,7 +245,9 @@ impl Owner {
             return;
         }
         tracing::warn!(job = %id, why, "a watched process will run out of memory");
-        job.note = Some(format!("{why}; start it with `migm run` to have it moved in time"));
+        job.note = Some(format!(
+            "{why}; start it with `migm run` to have it moved in time"
+        ));
         if let Some(signal) = signal {
             let pids = job.processes.keys().copied().filter(|pid| *pid != 0);
             self.outputs.extend(pids.map(|pid| Output::Signal(pid, signal)));
@@ -270,7 +278,10 @@ mod tests {
     fn both_kinds_of_uuid_are_read() {
         let bytes = uuid_bytes("MIG-00010203-0405-0607-0809-0a0b0c0d0e0f").unwrap();
         assert_eq!(bytes, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
-        assert_eq!(uuid_bytes("GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"), Some(bytes));
+        assert_eq!(
+            uuid_bytes("GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"),
+            Some(bytes)
+        );
         assert_eq!(uuid_bytes("MIG-GPU-1/2/3"), None);
     }
 }

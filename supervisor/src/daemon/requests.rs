@@ -11,9 +11,7 @@ use super::machine::{Moment, Order};
 use super::owner::{Output, Owner, Role};
 use super::page::{JobPage, PageError};
 use super::process::ProcessId;
-use crate::control::{
-    AttemptRecord, Figures, Grant, JobState, Outcome, Reply, Request, Submission, Unmet,
-};
+use crate::control::{AttemptRecord, Figures, Grant, JobState, Outcome, Reply, Request, Submission, Unmet};
 use crate::node::NodeError;
 use crate::schedule::{Event, Need};
 
@@ -102,7 +100,11 @@ impl Owner {
         job.page = Some(page);
         tracing::info!(job = %id, name = job.submission.name, mem = job.submission.mem, "submitted");
         let mut held = false;
-        if let Some(batch) = job.submission.batch.and_then(|batch| self.batches.get_mut(&batch)) {
+        if let Some(batch) = job
+            .submission
+            .batch
+            .and_then(|batch| self.batches.get_mut(&batch))
+        {
             batch.jobs.push(id);
             held = batch.started.is_none();
             batch.ended = None;
@@ -113,7 +115,11 @@ impl Owner {
         job.state = if held { JobState::Held } else { JobState::Waiting };
         self.jobs.insert(id, job);
         self.set_role(peer, Role::Runner(id));
-        let notices: Vec<String> = self.gpus.iter().filter_map(super::gpus::PlacedGpu::notice).collect();
+        let notices: Vec<String> = self
+            .gpus
+            .iter()
+            .filter_map(super::gpus::PlacedGpu::notice)
+            .collect();
         let notice = (!notices.is_empty()).then(|| notices.join("; "));
         self.reply(peer, Reply::Accepted { job: id, notice });
         self.changed(id);
@@ -165,7 +171,10 @@ impl Owner {
                 Some(gpu.gpu.index) == index || one.starts_with("GPU-") && gpu.gpu.uuid.starts_with(one)
             });
             chosen.insert(found.ok_or_else(|| {
-                format!("CUDA_VISIBLE_DEVICES has `{one}`, which is no GPU of this node ({} GPUs)", self.gpus.len())
+                format!(
+                    "CUDA_VISIBLE_DEVICES has `{one}`, which is no GPU of this node ({} GPUs)",
+                    self.gpus.len()
+                )
             })?);
         }
         if chosen.len() < self.gpus.len() {
@@ -237,7 +246,13 @@ impl Owner {
         let missed = job.grant.clone().filter(|_| held.grant.is_none());
         let reason = job.note.clone().unwrap_or_default();
         self.set_role(peer, Role::Runner(id));
-        self.reply(peer, Reply::Accepted { job: id, notice: None });
+        self.reply(
+            peer,
+            Reply::Accepted {
+                job: id,
+                notice: None,
+            },
+        );
         self.changed(id);
         match (state, missed) {
             (JobState::Waiting, _) if !was_there => self.step(now, Event::Arrived { job: id, need }),
@@ -264,7 +279,10 @@ impl Owner {
         if let Some(last) = job.attempts.last_mut() {
             last.start = now;
         }
-        let (id, mode) = (job.id, job.attempts.get(count.saturating_sub(2)).map(|one| one.outcome));
+        let (id, mode) = (
+            job.id,
+            job.attempts.get(count.saturating_sub(2)).map(|one| one.outcome),
+        );
         if let (Some(end), Some(Some(Outcome::Moved | Outcome::Oom))) = (before, mode) {
             self.relaunch = now - end;
         }
@@ -354,7 +372,12 @@ impl Owner {
                 if let Some(job) = self.jobs.get_mut(&id) {
                     job.cancelled = true;
                 }
-                self.tell_runner(id, Reply::Cancel { attempt: Some(attempt) });
+                self.tell_runner(
+                    id,
+                    Reply::Cancel {
+                        attempt: Some(attempt),
+                    },
+                );
                 self.reply(peer, Reply::Done);
             }
         }
@@ -370,7 +393,9 @@ impl Owner {
     }
 
     fn open_batch(&mut self, peer: Peer, name: String) {
-        let Some(client) = self.clients.get(&peer) else { return };
+        let Some(client) = self.clients.get(&peer) else {
+            return;
+        };
         let id = BatchId(self.next_batch);
         self.next_batch += 1;
         let batch = Batch::new(id, name, client.credentials.uid, Some(peer));
@@ -402,7 +427,9 @@ impl Owner {
         });
         self.reply(peer, Reply::Done);
         for id in jobs {
-            let Some(job) = self.jobs.get_mut(&id) else { continue };
+            let Some(job) = self.jobs.get_mut(&id) else {
+                continue;
+            };
             if job.state != JobState::Held {
                 continue;
             }
@@ -438,7 +465,11 @@ impl Owner {
             self.refuse(peer, "the supervisor belongs to another user");
             return;
         }
-        let live = self.jobs.values().filter(|job| job.state != JobState::Ended).count();
+        let live = self
+            .jobs
+            .values()
+            .filter(|job| job.state != JobState::Ended)
+            .count();
         if live > 0 {
             self.refuse(peer, format!("{live} jobs have not ended"));
             return;
@@ -454,7 +485,9 @@ impl Owner {
         };
         job.runner = None;
         match job.state {
-            JobState::Held | JobState::Waiting => self.withdraw(id, "its runner went away while it waited", now),
+            JobState::Held | JobState::Waiting => {
+                self.withdraw(id, "its runner went away while it waited", now)
+            }
             JobState::Running | JobState::Moving => {
                 tracing::info!(job = %id, "its runner is gone; it keeps the slice while a process lives");
                 job.orphan_since = Some(now);
@@ -575,7 +608,7 @@ impl Job {
 }
 
 fn map(descriptor: Option<OwnedFd>) -> Result<Arc<JobPage>, PageError> {
-    let descriptor = descriptor
-        .ok_or_else(|| PageError::System(std::io::Error::other("none came with the request")))?;
+    let descriptor =
+        descriptor.ok_or_else(|| PageError::System(std::io::Error::other("none came with the request")))?;
     JobPage::map(descriptor).map(Arc::new)
 }

@@ -69,7 +69,9 @@ impl Slice {
             step: Step::Ready,
             gi: Some(instance.gi),
             uuid: instance.uuid.clone(),
-            memory: instance.memory.unwrap_or_else(|| gpu.table.profile(slot.0).memory),
+            memory: instance
+                .memory
+                .unwrap_or_else(|| gpu.table.profile(slot.0).memory),
             job: None,
         }
     }

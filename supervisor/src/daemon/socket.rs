@@ -50,7 +50,9 @@ impl Lock {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(DaemonError::Taken(path.to_path_buf())),
             Err(TryLockError::Error(source)) => {
-                return Err(DaemonError::system(format!("locking {}", lock_path.display()))(source));
+                return Err(DaemonError::system(format!("locking {}", lock_path.display()))(
+                    source,
+                ));
             }
         }
         Ok(Self {
@@ -70,20 +72,21 @@ impl Lock {
         if let Err(source) = fs::remove_file(path)
             && source.kind() != std::io::ErrorKind::NotFound
         {
-            return Err(DaemonError::system(format!("replacing {}", path.display()))(source));
+            return Err(DaemonError::system(format!("replacing {}", path.display()))(
+                source,
+            ));
         }
         let listener = UnixListener::bind(path)
             .map_err(DaemonError::system(format!("listening on {}", path.display())))?;
         let mode = if self.private { 0o600 } else { 0o666 };
-        fs::set_permissions(path, fs::Permissions::from_mode(mode))
-            .map_err(DaemonError::system(format!("setting mode {mode:o} on {}", path.display())))?;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(DaemonError::system(format!(
+            "setting mode {mode:o} on {}",
+            path.display()
+        )))?;
         listener
             .set_nonblocking(true)
             .map_err(DaemonError::system("making the socket non-blocking"))?;
-        Ok(Socket {
-            listener,
-            lock: self,
-        })
+        Ok(Socket { listener, lock: self })
     }
 }
 
@@ -112,8 +115,7 @@ fn prepare(folder: &Path, private: bool) -> Result<(), DaemonError> {
     if !private {
         return Ok(());
     }
-    let there =
-        fs::metadata(folder).map_err(DaemonError::system(format!("reading {}", folder.display())))?;
+    let there = fs::metadata(folder).map_err(DaemonError::system(format!("reading {}", folder.display())))?;
     let unsafe_for = |why| DaemonError::Folder {
         folder: folder.to_path_buf(),
         why,

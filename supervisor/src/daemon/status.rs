@@ -61,16 +61,21 @@ impl Owner {
             };
             self.slices.values().any(is_it)
         };
-        slices.extend(gpu.foreign.iter().filter(|one| !offered(one)).map(|one| SliceStatus {
-            profile: gpu.profile_name(one.profile),
-            start: one.placement.start,
-            size: one.placement.size,
-            state: "foreign".to_owned(),
-            incarnation: None,
-            uuid: one.uuid.clone(),
-            memory: one.memory.unwrap_or(0),
-            job: None,
-        }));
+        slices.extend(
+            gpu.foreign
+                .iter()
+                .filter(|one| !offered(one))
+                .map(|one| SliceStatus {
+                    profile: gpu.profile_name(one.profile),
+                    start: one.placement.start,
+                    size: one.placement.size,
+                    state: "foreign".to_owned(),
+                    incarnation: None,
+                    uuid: one.uuid.clone(),
+                    memory: one.memory.unwrap_or(0),
+                    job: None,
+                }),
+        );
         slices.sort_by_key(|slice| (slice.start, slice.size));
         GpuStatus {
             name: gpu.gpu.name.clone(),
