@@ -17,6 +17,7 @@
 
 use std::fmt;
 
+mod build;
 mod obstacle;
 mod plan;
 mod rules;
@@ -24,10 +25,11 @@ mod rules;
 pub(crate) mod samples;
 mod table;
 
+pub use build::LayoutError;
 pub use obstacle::{Misfit, Obstacle, SlotError};
 pub use plan::Plan;
 pub use rules::Rules;
-pub use table::{LayoutError, StateIndex, Table};
+pub use table::{StateIndex, Table};
 
 /// A kind of slice on one GPU, as NVML describes it.
 #[derive(Clone, Debug, Eq, PartialEq)]

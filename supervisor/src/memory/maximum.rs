@@ -23,6 +23,7 @@ impl Predictor for Maximum {
             converged: true,
             law: Law::Max,
             horizon_used: horizon_or_as_long_again(horizon, now),
+            trusted_to: horizon_or_as_long_again(horizon, now),
             now,
             level: peak,
         })

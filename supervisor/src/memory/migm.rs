@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use super::constants::{
-    AGREEING_FITS, AGREEMENT, AT_TOP_SIGMAS, CONFIDENCE, GROWTH_DOUBT, JUMP_SHARE, JUMP_SIGMAS, MIGM_FIRST,
-    SETTLING_SHARE, WINDOW,
+    AGREEING_FITS, AGREEMENT, CONFIDENCE, GROWTH_DOUBT, JUMP_SHARE, JUMP_SIGMAS, MIGM_FIRST, REACH,
+    SETTLING_SHARE, STEP_SHARE, WINDOW,
 };
 use super::line::Line;
 use super::{Forecast, Law, Observation, Predictor, horizon_or_as_long_again, to_bytes, to_float};
@@ -22,6 +22,8 @@ pub struct Migm {
     fit: Line,
     earlier: [Option<Line>; AGREEING_FITS - 1],
     peak: u64,
+    /// Where the fit last started.
+    since: f64,
     /// Observations of the attempt: so often it was asked whether the job grows.
     asked: f64,
 }
@@ -48,12 +50,7 @@ impl Migm {
     }
 
     fn law(&self) -> Law {
-        let Some(&(_, last)) = self.window.back() else {
-            return Law::Flat;
-        };
-        let top = self.window.iter().map(|point| point.1).fold(0.0, f64::max);
-        let at_top = last >= top - AT_TOP_SIGMAS * self.fit.sigma();
-        if !at_top || !self.fit.rises(1.0 - GROWTH_DOUBT / self.asked) {
+        if !self.fit.rises(1.0 - GROWTH_DOUBT / self.asked) {
             return Law::Flat;
         }
         let half = self.window.len() / 2;
@@ -61,7 +58,9 @@ impl Migm {
         // With an odd number the middle point belongs to both halves.
         let before = Line::through(points().take(self.window.len() - half)).slope();
         let after = Line::through(points().skip(half)).slope();
-        if after < SETTLING_SHARE * before {
+        if before <= STEP_SHARE * after {
+            Law::Flat
+        } else if after < SETTLING_SHARE * before {
             Law::Settling
         } else {
             Law::Line
@@ -79,6 +78,9 @@ impl Predictor for Migm {
         } else if self.window.len() >= MIGM_FIRST {
             self.earlier.rotate_left(1);
             self.earlier[AGREEING_FITS - 2] = Some(self.fit);
+        }
+        if self.window.is_empty() {
+            self.since = seen.x;
         }
         if self.window.len() == WINDOW {
             self.window.pop_front();
@@ -114,6 +116,7 @@ impl Predictor for Migm {
             converged: law != Law::Settling && self.earlier.iter().all(agrees),
             law,
             horizon_used,
+            trusted_to: now + REACH * (now - self.since),
             now,
             level: to_bytes(self.fit.at(now)),
         })
@@ -157,6 +160,39 @@ mod tests {
         }
         // The four observations from the jump on say nothing yet.
         assert!(run(&shape, 54).forecast(Some(100.0)).is_none());
+    }
+
+    #[test]
+    fn one_small_step_is_not_growth() {
+        for at in 1..80 {
+            let shape = shapes::jump(3800 << 20, 4200 << 20, at, 100);
+            for upto in 1..=100 {
+                let forecast = run(&shape, upto).forecast(Some(10_000.0));
+                let quiet = forecast.is_none_or(|f| f.law != Law::Line || !f.converged);
+                assert!(quiet, "step at {at}, after {upto}: {forecast:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn fits_that_still_change_are_not_acted_on() {
+        // The slope of t^2 grows by an eighth from the seventh point to the eighth.
+        let forecast = run(&shapes::convex(2 * GIB, 8 << 20, 100), 8)
+            .forecast(Some(99.0))
+            .unwrap();
+        assert_eq!((forecast.law, forecast.converged), (Law::Line, false));
+    }
+
+    #[test]
+    fn a_staircase_is_growth() {
+        // A cache that takes a page of 128 MiB every fourth iteration.
+        let levels = (0..100).map(|t| 2 * GIB + (t / 4) * (128 << 20)).collect();
+        let forecast = run(&Shape { levels }, 24).forecast(Some(99.0)).unwrap();
+        assert_eq!((forecast.law, forecast.converged), (Law::Line, true));
+        assert!(
+            (4.9..5.6).contains(&(to_float(forecast.peak) / to_float(GIB))),
+            "{forecast:?}"
+        );
     }
 
     #[test]

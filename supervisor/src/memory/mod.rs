@@ -92,6 +92,8 @@ pub struct Forecast {
     pub law: Law,
     /// The horizon: as given, else as far again as the job has run.
     pub horizon_used: f64,
+    /// Up to here the law may be acted on; beyond, it has been seen for too short a time.
+    pub trusted_to: f64,
     /// Where the job is: the last `x`.
     pub now: f64,
     /// Bytes at `now` by the same law.

@@ -65,6 +65,7 @@ impl Predictor for Paper {
             converged: self.earlier.iter().all(agrees),
             law: Law::Line,
             horizon_used,
+            trusted_to: horizon_used,
             now: self.now,
             level: to_bytes(self.fit.physical(self.now, 0.0)),
         })
@@ -104,6 +105,22 @@ mod tests {
         let forecast = paper.forecast(Some(100.0)).unwrap();
         assert!(forecast.converged);
         assert_eq!(forecast.peak, 2 * GIB + 100 * GIB / 16);
+    }
+
+    #[test]
+    fn fits_that_disagree_have_not_converged() {
+        let mut paper = Paper::default();
+        for (x, level) in [
+            (1.0, 200),
+            (2.0, 300),
+            (3.0, 500),
+            (4.0, 600),
+            (5.0, 1_500),
+            (6.0, 100),
+        ] {
+            paper.observe(Observation::reserved_only(x, level));
+        }
+        assert!(!paper.forecast(Some(10.0)).unwrap().converged);
     }
 
     #[test]

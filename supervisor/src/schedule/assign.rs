@@ -84,7 +84,7 @@ impl Scheduler {
             Choice::Wait => false,
             Choice::Never { reason } => {
                 self.queue.remove(&arrival);
-                self.jobs.remove(&job);
+                self.forget(job);
                 actions.push(Action::Refuse { job, reason });
                 true
             }

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use migm_shared::ids::Incarnation;
+use migm_shared::ids::{Incarnation, JobId};
 use migm_shared::units::Bytes;
 
 use super::machine::{Scheduler, Waiting};
@@ -75,6 +75,9 @@ impl Scheduler {
     /// is larger than what it had, and can be had there at all. Empty when there is none.
     fn class(&self, gpu: GpuIndex, job: &Waiting) -> Vec<ProfileIndex> {
         let table = &self.gpus[&gpu].table;
+        if !self.may_use(job.job, gpu) {
+            return Vec::new();
+        }
         let mut fit: Vec<ProfileIndex> = self.allowed(gpu, job.need.device_bytes);
         fit.retain(|&profile| table.profile(profile).memory > job.outgrown);
         fit.retain(|&profile| self.can_ever(gpu, profile));
@@ -112,8 +115,9 @@ impl Scheduler {
             .is_some()
     }
 
-    /// The slice of these kinds to use: one that exists before one being created; one that cannot be destroyed first, since it is of no other
-    /// use; then the one that leaves most full layouts in reach were all other idle slices gone.
+    /// The slice of these kinds to use: one that exists before one being created; one that cannot be
+    /// destroyed before one that can, since it is of no other use; then the one that leaves most full layouts
+    /// in reach were all other idle slices gone.
     fn idle_of(&self, kinds: &[(GpuIndex, ProfileIndex)]) -> Option<Incarnation> {
         let idle = self.slices.iter().filter(|(_, slice)| {
             let free = matches!(slice.state, SliceState::Idle | SliceState::Creating(None));
@@ -205,7 +209,7 @@ impl Scheduler {
         };
         let mut largest: Option<(u64, &str)> = None;
         let mut hindered = Vec::new();
-        for (&gpu, state) in &self.gpus {
+        for (&gpu, state) in self.gpus.iter().filter(|(gpu, _)| self.may_use(job.job, **gpu)) {
             for profile in self.allowed(gpu, 0) {
                 let kind = state.table.profile(profile);
                 if self.can_ever(gpu, profile) {
@@ -227,6 +231,9 @@ impl Scheduler {
                 "the largest slice to be had here is {name} with {}",
                 Bytes(memory)
             ),
+            None if self.restricted.contains_key(&job.job) => {
+                "no slice can be had on the GPUs that it may use".to_owned()
+            }
             None => "no slice can be had here".to_owned(),
         };
         if hindered.is_empty() {
@@ -262,9 +269,10 @@ impl Scheduler {
         }
     }
 
-    /// Whether some slice larger than `had` bytes could ever hold `need` bytes.
-    pub(super) fn could_hold(&self, need: u64, had: u64) -> bool {
-        self.gpus.iter().any(|(&gpu, state)| {
+    /// Whether some slice that the job may use and that is larger than `had` bytes could ever hold `need` bytes.
+    pub(super) fn could_hold(&self, job: JobId, need: u64, had: u64) -> bool {
+        let gpus = self.gpus.iter().filter(|(gpu, _)| self.may_use(job, **gpu));
+        gpus.into_iter().any(|(&gpu, state)| {
             let fit = self.allowed(gpu, need);
             fit.iter()
                 .any(|&profile| state.table.profile(profile).memory > had && self.can_ever(gpu, profile))

@@ -1,15 +1,13 @@
 //! The machine's state, and what each event does to it.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use migm_shared::ids::{Incarnation, JobId};
 use migm_shared::units::Bytes;
 
-use super::choose::Choice;
 use super::gpu::Gpu;
 use super::{Action, Event, GpuIndex, Need, Policy, Slice, SliceState};
-use crate::layout::{StateIndex, Table};
+use crate::layout::StateIndex;
 
 /// The scheduler of one node. Deterministic: the same events at the same times give the same actions.
 #[derive(Debug)]
@@ -20,6 +18,8 @@ pub struct Scheduler {
     /// By arrival: a job that goes on keeps its number, so it comes before all that never ran.
     pub(super) queue: BTreeMap<u64, Waiting>,
     pub(super) jobs: HashMap<JobId, Known>,
+    /// The GPUs that a job may use, where not all.
+    pub(super) restricted: HashMap<JobId, BTreeSet<GpuIndex>>,
     /// The state in which each create under way was planned.
     pub(super) planned_in: HashMap<Incarnation, StateIndex>,
     pub(super) next_incarnation: u64,
@@ -46,11 +46,11 @@ pub(super) struct Seat {
 /// A job that waits or runs.
 #[derive(Debug)]
 pub(super) struct Known {
-    arrival: u64,
+    pub(super) arrival: u64,
     pub(super) holds: Option<Incarnation>,
     pub(super) moving: bool,
     outgrown: u64,
-    note: Option<String>,
+    pub(super) note: Option<String>,
 }
 
 impl Scheduler {
@@ -63,6 +63,7 @@ impl Scheduler {
             slices: BTreeMap::new(),
             queue: BTreeMap::new(),
             jobs: HashMap::new(),
+            restricted: HashMap::new(),
             planned_in: HashMap::new(),
             next_incarnation: first.0,
             next_arrival: 0,
@@ -96,13 +97,16 @@ impl Scheduler {
                 };
                 self.adopt(slice, known, holder);
             }
+            Event::Restricted { job, gpus } => {
+                self.restricted.insert(job, gpus.into_iter().collect());
+            }
             Event::Arrived { job, need } => self.arrived(job, need),
             Event::Ended { job, again } => self.ended(job, again),
             Event::Withdrawn { job } => self.withdrawn(job),
             Event::Forecast { job, need } => self.forecast(job, need, &mut actions),
             Event::Created { slice } => self.created(slice),
             Event::CreateFailed { slice, illegal } => self.create_failed(slice, illegal, now),
-            Event::Destroyed { slice } => self.gone(slice),
+            Event::Destroyed { slice } => self.destroyed(slice),
             Event::DestroyFailed { slice } => self.destroy_failed(slice),
             Event::Vanished { slice } => self.gone(slice),
             Event::Tick => self.gpus.values_mut().for_each(|gpu| gpu.tick(now)),
@@ -112,7 +116,11 @@ impl Scheduler {
     }
 
     fn adopt(&mut self, number: Incarnation, slice: Slice, holder: Option<JobId>) {
-        if !self.gpus.contains_key(&slice.gpu) || self.slices.contains_key(&number) {
+        let profiles = self
+            .gpus
+            .get(&slice.gpu)
+            .map_or(0, |gpu| gpu.table.profiles().len());
+        if slice.profile.0 >= profiles || self.slices.contains_key(&number) {
             return;
         }
         self.next_incarnation = self.next_incarnation.max(number.0 + 1);
@@ -133,6 +141,17 @@ impl Scheduler {
     fn draw_arrival(&mut self) -> u64 {
         self.next_arrival += 1;
         self.next_arrival
+    }
+
+    /// Whether the user lets the job use this GPU.
+    pub(super) fn may_use(&self, job: JobId, gpu: GpuIndex) -> bool {
+        self.restricted.get(&job).is_none_or(|gpus| gpus.contains(&gpu))
+    }
+
+    /// The job is over.
+    pub(super) fn forget(&mut self, job: JobId) {
+        self.jobs.remove(&job);
+        self.restricted.remove(&job);
     }
 
     fn arrived(&mut self, job: JobId, need: Need) {
@@ -181,7 +200,7 @@ impl Scheduler {
             }
         }
         let Some(need) = again else {
-            self.jobs.remove(&job);
+            self.forget(job);
             return;
         };
         known.outgrown = known.outgrown.max(had);
@@ -200,7 +219,7 @@ impl Scheduler {
         }
         self.unseat_from(arrival);
         self.queue.remove(&arrival);
-        self.jobs.remove(&job);
+        self.forget(job);
     }
 
     fn forecast(&mut self, job: JobId, need: Need, actions: &mut Vec<Action>) {
@@ -210,7 +229,7 @@ impl Scheduler {
         let table = &self.gpus[&slice.gpu].table;
         let memory = table.profile(slice.profile).memory;
         let name = table.named(slice.slot());
-        let larger = self.could_hold(need.device_bytes, memory);
+        let larger = self.could_hold(job, need.device_bytes, memory);
         let Some(known) = self.jobs.get_mut(&job) else {
             return;
         };
@@ -261,6 +280,16 @@ impl Scheduler {
         }
         if let Some(arrival) = job.and_then(|job| self.jobs.get(&job)).map(|known| known.arrival) {
             self.unseat_from(arrival);
+        }
+    }
+
+    fn destroyed(&mut self, number: Incarnation) {
+        if self
+            .slices
+            .get(&number)
+            .is_some_and(|slice| slice.state == SliceState::Destroying)
+        {
+            self.gone(number);
         }
     }
 
@@ -323,81 +352,5 @@ impl Scheduler {
             .map(Slice::slot);
         let slots: Vec<_> = self.gpus[&gpu].foreign.iter().copied().chain(ours).collect();
         self.gpus[&gpu].table.state_of(&slots).ok()
-    }
-
-    /// All slices known, foreign ones left out.
-    pub fn slices(&self) -> impl Iterator<Item = (Incarnation, &Slice)> {
-        self.slices.iter().map(|(&number, slice)| (number, slice))
-    }
-
-    /// One slice.
-    #[must_use]
-    pub fn slice(&self, number: Incarnation) -> Option<&Slice> {
-        self.slices.get(&number)
-    }
-
-    /// The slice that a running job holds.
-    #[must_use]
-    pub fn slice_of(&self, job: JobId) -> Option<Incarnation> {
-        self.jobs.get(&job)?.holds
-    }
-
-    /// Waiting jobs in the order in which they will be served.
-    #[must_use]
-    pub fn queue(&self) -> Vec<JobId> {
-        self.queue.values().map(|waiting| waiting.job).collect()
-    }
-
-    /// The table of a GPU, less the creates that its driver refused.
-    #[must_use]
-    pub fn table(&self, gpu: GpuIndex) -> Option<&Arc<Table>> {
-        self.gpus.get(&gpu).map(|gpu| &gpu.table)
-    }
-
-    /// The last thing to say of a running job: why it moves, or why it stays although it should move.
-    #[must_use]
-    pub fn note(&self, job: JobId) -> Option<&str> {
-        self.jobs.get(&job)?.note.as_deref()
-    }
-
-    /// Why a waiting job waits, one line for people; empty when it does not wait.
-    #[must_use]
-    pub fn why_waiting(&self, job: JobId) -> String {
-        let Some(known) = self.jobs.get(&job) else {
-            return String::new();
-        };
-        let Some(waiting) = self.queue.get(&known.arrival) else {
-            return String::new();
-        };
-        if let Some(seat) = &waiting.seat {
-            let slice = &self.slices[&seat.slice];
-            let name = self.gpus[&slice.gpu].table.named(slice.slot());
-            return match slice.state {
-                SliceState::Creating(_) => format!("{name} is being created"),
-                _ => format!("{name} is kept for it until those before it have started"),
-            };
-        }
-        let before = self
-            .queue
-            .range(..known.arrival)
-            .find(|(_, other)| other.seat.is_none());
-        if let Some((_, first)) = before {
-            return format!("job {} comes first: {}", first.job, self.why_waiting(first.job));
-        }
-        let going = self.going();
-        if going > 0 {
-            return format!("waits for {going} idle slices to be removed");
-        }
-        match self.choose(waiting) {
-            Choice::Never { reason } => reason,
-            _ if self.gpus.is_empty() => "no GPU is known yet".to_owned(),
-            _ if self.gpus.values().any(|gpu| gpu.retry_at().is_some()) => {
-                "the driver refused to create a slice for it; tried again when something changes".to_owned()
-            }
-            _ => format!(
-                "no free slice holds {}; running jobs must end first",
-                Bytes(waiting.need.device_bytes)
-            ),
-        }
     }
 }

@@ -16,6 +16,7 @@
 //! It reads no clock and does no I/O; the daemon drives it in real time. Slices live here as the scheduler
 //! knows them; the daemon maps each [`Incarnation`] to NVML's objects.
 
+use std::str::FromStr;
 use std::sync::Arc;
 
 use migm_shared::ids::{Incarnation, JobId};
@@ -30,6 +31,7 @@ mod machine;
 mod properties;
 #[cfg(test)]
 mod tests;
+mod view;
 
 pub use machine::Scheduler;
 
@@ -54,6 +56,23 @@ pub enum Policy {
     Sequential,
 }
 
+/// The name is no policy.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("`{0}` is no policy; there are scheme-b and sequential")]
+pub struct UnknownPolicy(String);
+
+impl FromStr for Policy {
+    type Err = UnknownPolicy;
+
+    fn from_str(text: &str) -> Result<Self, UnknownPolicy> {
+        match text {
+            "scheme-b" => Ok(Self::SchemeB),
+            "sequential" => Ok(Self::Sequential),
+            _ => Err(UnknownPolicy(text.to_owned())),
+        }
+    }
+}
+
 /// What happens to the scheduler.
 ///
 /// An event about a job or a slice that is not known, or not in the state that the event ends, changes
@@ -61,7 +80,7 @@ pub enum Policy {
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A GPU whose slices may be created and removed, with the places that foreign instances hold. Said
-    /// again, it replaces what was known; our slices on it stay. A GPU whose instances must not be changed
+    /// again, it replaces what was known, with the same profiles; our slices on it stay. A GPU whose instances must not be changed
     /// comes with a [`frozen`](crate::layout::Table::frozen) table.
     Gpu {
         /// Which.
@@ -86,6 +105,13 @@ pub enum Event {
         fixed: bool,
         /// The job that runs on it.
         holder: Option<JobId>,
+    },
+    /// A job may use these GPUs only; said before it arrives or goes on.
+    Restricted {
+        /// Which.
+        job: JobId,
+        /// The GPUs.
+        gpus: Vec<GpuIndex>,
     },
     /// A job joins the end of the queue.
     Arrived {

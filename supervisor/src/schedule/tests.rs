@@ -590,6 +590,40 @@ fn two_gpus_are_filled_where_most_stays_open() {
 }
 
 #[test]
+fn a_restricted_job_gets_its_gpus_only() {
+    let mut node = Node::new(Policy::SchemeB, &["4g.20gb@0"]);
+    node.step(Event::Gpu {
+        gpu: GpuIndex(1),
+        table: Arc::clone(&node.table),
+        foreign: Vec::new(),
+    });
+    let job = JobId(1);
+    node.step(Event::Restricted {
+        job,
+        gpus: vec![GpuIndex(0)],
+    });
+    node.arrive(1, 1.0);
+    let slice = node.scheduler.slice_of(job).unwrap();
+    assert_eq!(node.scheduler.slice(slice).unwrap().gpu, GpuIndex(0));
+    // No move to a slice that it may not use.
+    assert!(
+        node.step(Event::Forecast {
+            job,
+            need: need(30.0)
+        })
+        .is_empty()
+    );
+    node.step(Event::Restricted {
+        job: JobId(2),
+        gpus: Vec::new(),
+    });
+    assert_eq!(
+        refusals(&node.arrive(2, 1.0)),
+        ["needs 1.00 GiB; no slice can be had on the GPUs that it may use"]
+    );
+}
+
+#[test]
 fn unlike_gpus_each_offer_their_own_tightest() {
     let mut node = Node::new(Policy::SchemeB, &[]);
     node.step(Event::Gpu {
@@ -627,6 +661,25 @@ fn stray_events_change_nothing() {
         Event::DestroyFailed {
             slice: Incarnation(1),
         },
+        Event::Destroyed {
+            slice: Incarnation(1),
+        },
+        Event::Slice {
+            slice: Incarnation(50),
+            gpu: GpuIndex(7),
+            profile: ProfileIndex(0),
+            placement: Placement { start: 0, size: 1 },
+            fixed: false,
+            holder: None,
+        },
+        Event::Slice {
+            slice: Incarnation(50),
+            gpu: GpuIndex(0),
+            profile: ProfileIndex(9),
+            placement: Placement { start: 0, size: 1 },
+            fixed: false,
+            holder: None,
+        },
         Event::Ended {
             job: JobId(9),
             again: None,
@@ -648,5 +701,15 @@ fn stray_events_change_nothing() {
     assert_eq!(
         format!("{:?}", node.scheduler.slices().collect::<Vec<_>>()),
         before
+    );
+}
+
+#[test]
+fn policies_by_name() {
+    assert_eq!("scheme-b".parse(), Ok(Policy::default()));
+    assert_eq!("sequential".parse(), Ok(Policy::Sequential));
+    assert_eq!(
+        "fifo".parse::<Policy>().unwrap_err().to_string(),
+        "`fifo` is no policy; there are scheme-b and sequential"
     );
 }
