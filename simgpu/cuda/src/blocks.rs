@@ -44,20 +44,32 @@ impl Blocks {
         if bytes >= LARGE {
             let bytes = bytes.checked_next_multiple_of(BLOCK)?;
             let address = fresh(addresses, bytes, charge)?;
-            return Some(Place { address, bytes, shared: None });
+            return Some(Place {
+                address,
+                bytes,
+                shared: None,
+            });
         }
         let bytes = bytes.next_multiple_of(PIECE);
         for (&block, (pieces, used)) in &mut self.shared {
             if let Some(address) = pieces.take(bytes, PIECE) {
                 *used += bytes;
-                return Some(Place { address, bytes, shared: Some(block) });
+                return Some(Place {
+                    address,
+                    bytes,
+                    shared: Some(block),
+                });
             }
         }
         let block = fresh(addresses, BLOCK, charge)?;
         let mut pieces = Space::new(block, BLOCK);
         let address = pieces.take(bytes, PIECE)?;
         self.shared.insert(block, (pieces, bytes));
-        Some(Place { address, bytes, shared: Some(block) })
+        Some(Place {
+            address,
+            bytes,
+            shared: Some(block),
+        })
     }
 
     /// Gives a place back; answers the bytes that the slice has again.
@@ -66,7 +78,9 @@ impl Blocks {
             addresses.give(place.address, place.bytes);
             return place.bytes;
         };
-        let Some((pieces, used)) = self.shared.get_mut(&block) else { return 0 };
+        let Some((pieces, used)) = self.shared.get_mut(&block) else {
+            return 0;
+        };
         pieces.give(place.address, place.bytes);
         *used -= place.bytes;
         if *used > 0 {
@@ -137,7 +151,10 @@ mod tests {
         let (mut space, mut blocks) = (addresses(), Blocks::default());
         assert_eq!(blocks.take(&mut space, 5 << 20, |_| false), None);
         assert_eq!(blocks.take(&mut space, 10, |_| false), None);
-        assert_eq!(blocks.take(&mut space, 5 << 20, |_| true).unwrap().address, DEVICE_BASE);
+        assert_eq!(
+            blocks.take(&mut space, 5 << 20, |_| true).unwrap().address,
+            DEVICE_BASE
+        );
     }
 
     #[test]

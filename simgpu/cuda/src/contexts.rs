@@ -18,12 +18,17 @@ thread_local! {
 
 /// The contexts of the calling thread, the current one last. A thread that is ending has none left.
 pub(crate) fn with_stack<T>(with: impl FnOnce(&mut Vec<Handle>) -> T) -> Answer<T> {
-    STACK.try_with(|stack| with(&mut stack.borrow_mut())).map_err(|_| Code::DEINITIALIZED)
+    STACK
+        .try_with(|stack| with(&mut stack.borrow_mut()))
+        .map_err(|_| Code::DEINITIALIZED)
 }
 
 /// The current context's handle, or 0.
 pub(crate) fn current_or_null() -> Handle {
-    with_stack(|stack| stack.last().copied()).ok().flatten().unwrap_or(0)
+    with_stack(|stack| stack.last().copied())
+        .ok()
+        .flatten()
+        .unwrap_or(0)
 }
 
 /// The driver's state and the current context, which must be there and alive.
@@ -52,7 +57,10 @@ impl Process {
             std::thread::sleep(Duration::try_from_secs_f64(wall).unwrap_or_default());
         }
         let handle = self.state().handles.next();
-        let legacy = self.player.timeline().open_lane(Arc::clone(&slice), handle, Order::Legacy);
+        let legacy = self
+            .player
+            .timeline()
+            .open_lane(Arc::clone(&slice), handle, Order::Legacy);
         let context = Context {
             device,
             flags,
@@ -83,10 +91,20 @@ impl Process {
         state.memory.host.remove_context(handle);
         let mut lanes: Vec<LaneId> = context.per_thread.into_values().collect();
         lanes.push(context.legacy);
-        lanes.extend(state.streams.values().filter(|stream| stream.context == handle).map(|stream| stream.lane));
+        lanes.extend(
+            state
+                .streams
+                .values()
+                .filter(|stream| stream.context == handle)
+                .map(|stream| stream.lane),
+        );
         state.streams.retain(|_, stream| stream.context != handle);
-        let events: Vec<_> =
-            state.events.values().filter(|event| event.context == handle).map(|event| event.id).collect();
+        let events: Vec<_> = state
+            .events
+            .values()
+            .filter(|event| event.context == handle)
+            .map(|event| event.id)
+            .collect();
         state.events.retain(|_, event| event.context != handle);
         drop(context.slice);
         drop(state);

@@ -58,16 +58,27 @@ pub(crate) enum CostsError {
     #[error("SIMGPU_COSTS: {path}: {source}")]
     Read { path: PathBuf, source: std::io::Error },
     #[error("SIMGPU_COSTS: {path}:{line}: {message}")]
-    Syntax { path: PathBuf, line: usize, message: String },
+    Syntax {
+        path: PathBuf,
+        line: usize,
+        message: String,
+    },
     #[error("SIMGPU_COSTS: {path}:{line}: {key}: {message}")]
-    Key { path: PathBuf, line: usize, key: String, message: String },
+    Key {
+        path: PathBuf,
+        line: usize,
+        key: String,
+        message: String,
+    },
 }
 
 impl Costs {
     /// Reads a table.
     pub(crate) fn read(path: &Path) -> Result<Self, CostsError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| CostsError::Read { path: path.to_owned(), source })?;
+        let text = std::fs::read_to_string(path).map_err(|source| CostsError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
         Self::parse(path, &text)
     }
 
@@ -98,8 +109,9 @@ impl Costs {
                 let row = match value.get_ref() {
                     DeValue::Table(fields) => row_of_fields(fields, at, kernel, &wrong)?,
                     value => {
-                        let seconds = seconds_of(value)
-                            .ok_or_else(|| wrong(at, kernel, "must be seconds, a number that is not negative"))?;
+                        let seconds = seconds_of(value).ok_or_else(|| {
+                            wrong(at, kernel, "must be seconds, a number that is not negative")
+                        })?;
                         Row { seconds, sms: None }
                     }
                 };
@@ -116,11 +128,17 @@ impl Costs {
         if let Some(row) = self.kernels.get(kernel) {
             let usable = row.sms.map_or(all_sms, |sms| sms.min(all_sms)).max(1);
             let slower = (f64::from(usable) / f64::from(slice_sms)).max(1.0);
-            return Cost { seconds: row.seconds * slower, sms: usable.min(slice_sms) };
+            return Cost {
+                seconds: row.seconds * slower,
+                sms: usable.min(slice_sms),
+            };
         }
         let resident = u64::from(blocks_per_sm(threads));
         let waves = blocks.div_ceil(u64::from(slice_sms) * resident);
-        #[expect(clippy::cast_precision_loss, reason = "a count of waves above 2^53 would take years")]
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "a count of waves above 2^53 would take years"
+        )]
         let seconds = waves as f64 * WAVE_SECONDS;
         // A multiprocessor works as soon as it holds one block: blocks spread out before they stack up.
         let sms = u32::try_from(blocks).unwrap_or(u32::MAX).clamp(1, slice_sms);
@@ -187,19 +205,55 @@ mod tests {
         let costs = Costs::default();
         let small = costs.of("k", 14 * 8, 256, 14, 108);
         assert_eq!(small.seconds, costs.of("k", 14 * 8, 256, 108, 108).seconds);
-        assert_eq!(small, Cost { seconds: WAVE_SECONDS, sms: 14 });
-        assert_eq!(costs.of("k", 14 * 8 + 1, 256, 14, 108).seconds, 2.0 * WAVE_SECONDS);
+        assert_eq!(
+            small,
+            Cost {
+                seconds: WAVE_SECONDS,
+                sms: 14
+            }
+        );
+        assert_eq!(
+            costs.of("k", 14 * 8 + 1, 256, 14, 108).seconds,
+            2.0 * WAVE_SECONDS
+        );
         assert_eq!(costs.of("k", 3, 256, 14, 108).sms, 3);
     }
 
     #[test]
     fn a_row_with_sms_is_slowed_only_by_a_slice_with_fewer() {
-        let costs =
-            Costs::parse(Path::new("c.toml"), "[kernels]\na = { seconds = 0.5, sms = 20 }\nb = 1").unwrap();
-        assert_eq!(costs.of("a", 1, 32, 28, 108), Cost { seconds: 0.5, sms: 20 });
-        assert_eq!(costs.of("a", 1, 32, 14, 108), Cost { seconds: 0.5 * 20.0 / 14.0, sms: 14 });
-        assert_eq!(costs.of("b", 1, 32, 108, 108), Cost { seconds: 1.0, sms: 108 });
-        assert_eq!(costs.of("b", 1, 32, 14, 108), Cost { seconds: 108.0 / 14.0, sms: 14 });
+        let costs = Costs::parse(
+            Path::new("c.toml"),
+            "[kernels]\na = { seconds = 0.5, sms = 20 }\nb = 1",
+        )
+        .unwrap();
+        assert_eq!(
+            costs.of("a", 1, 32, 28, 108),
+            Cost {
+                seconds: 0.5,
+                sms: 20
+            }
+        );
+        assert_eq!(
+            costs.of("a", 1, 32, 14, 108),
+            Cost {
+                seconds: 0.5 * 20.0 / 14.0,
+                sms: 14
+            }
+        );
+        assert_eq!(
+            costs.of("b", 1, 32, 108, 108),
+            Cost {
+                seconds: 1.0,
+                sms: 108
+            }
+        );
+        assert_eq!(
+            costs.of("b", 1, 32, 14, 108),
+            Cost {
+                seconds: 108.0 / 14.0,
+                sms: 14
+            }
+        );
     }
 
     #[test]
@@ -216,7 +270,10 @@ mod tests {
             refusal("[kernels]\na = { seconds = 1, sms = 0 }"),
             "SIMGPU_COSTS: c.toml:2: a.sms: must be a whole number of 1 or more"
         );
-        assert_eq!(refusal("[kernels]\na = { sms = 3 }"), "SIMGPU_COSTS: c.toml:2: a: seconds is missing");
+        assert_eq!(
+            refusal("[kernels]\na = { sms = 3 }"),
+            "SIMGPU_COSTS: c.toml:2: a: seconds is missing"
+        );
         assert!(refusal("[kernels]\n\na = = 3").starts_with("SIMGPU_COSTS: c.toml:3: "));
         assert!(refusal("[kernel]\n").starts_with("SIMGPU_COSTS: c.toml:1: kernel: unknown key"));
         assert!(refusal("[kernels]\na = nan").starts_with("SIMGPU_COSTS: c.toml:2: a: "));

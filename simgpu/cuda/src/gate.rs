@@ -62,10 +62,6 @@ impl<T> Out<T> {
         }))
     }
 
-    pub(crate) fn address(self) -> u64 {
-        self.0.map_or(0, |place| place.as_ptr().addr() as u64)
-    }
-
     /// The same place, seen as room for another type: attribute calls return whatever the attribute is.
     pub(crate) fn cast<U>(self) -> Out<U> {
         Out(self.0.map(NonNull::cast))
@@ -134,7 +130,9 @@ pub(crate) struct Host(pub(crate) *mut c_void);
 
 impl Host {
     pub(crate) fn from_address(address: u64) -> Self {
-        Self(std::ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap_or(0)))
+        Self(std::ptr::with_exposed_provenance_mut(
+            usize::try_from(address).unwrap_or(0),
+        ))
     }
 
     pub(crate) fn address(self) -> u64 {

@@ -65,7 +65,9 @@ impl HostMemory {
 
     /// Notes memory of the program's own.
     pub(crate) fn register(&mut self, address: u64, region: HostRegion) -> Answer {
-        let end = address.checked_add(region.bytes as u64).ok_or(Code::INVALID_VALUE)?;
+        let end = address
+            .checked_add(region.bytes as u64)
+            .ok_or(Code::INVALID_VALUE)?;
         if address == 0 || region.bytes == 0 {
             return Err(Code::INVALID_VALUE);
         }
@@ -115,7 +117,13 @@ mod tests {
     use super::*;
 
     fn region(bytes: usize, kind: HostKind) -> HostRegion {
-        HostRegion { bytes, kind, flags: 0, context: 1, device: 0 }
+        HostRegion {
+            bytes,
+            kind,
+            flags: 0,
+            context: 1,
+            device: 0,
+        }
     }
 
     #[test]
@@ -133,11 +141,23 @@ mod tests {
     #[test]
     fn registering_twice_or_over_an_edge_is_refused() {
         let mut host = HostMemory::default();
-        assert_eq!(host.register(0x1000, region(0x1000, HostKind::Registered)), Ok(()));
+        assert_eq!(
+            host.register(0x1000, region(0x1000, HostKind::Registered)),
+            Ok(())
+        );
         let again = region(0x2000, HostKind::Registered);
-        assert_eq!(host.register(0x1000, again), Err(Code::HOST_MEMORY_ALREADY_REGISTERED));
-        assert_eq!(host.register(0x1fff, again), Err(Code::HOST_MEMORY_ALREADY_REGISTERED));
-        assert_eq!(host.register(0x0800, again), Err(Code::HOST_MEMORY_ALREADY_REGISTERED));
+        assert_eq!(
+            host.register(0x1000, again),
+            Err(Code::HOST_MEMORY_ALREADY_REGISTERED)
+        );
+        assert_eq!(
+            host.register(0x1fff, again),
+            Err(Code::HOST_MEMORY_ALREADY_REGISTERED)
+        );
+        assert_eq!(
+            host.register(0x0800, again),
+            Err(Code::HOST_MEMORY_ALREADY_REGISTERED)
+        );
         assert_eq!(host.register(0x2000, again), Ok(()));
         assert_eq!(host.unregister(0x1800), Err(Code::HOST_MEMORY_NOT_REGISTERED));
         assert_eq!(host.unregister(0x1000), Ok(()));

@@ -35,7 +35,10 @@ pub(crate) fn at(address: Host) -> Answer<Image> {
     }
     let bytes = Bytes(address);
     match bytes.u32(0) {
-        FATBIN | FATBIN_WRAPPER => Ok(Image { open: true, ..Image::default() }),
+        FATBIN | FATBIN_WRAPPER => Ok(Image {
+            open: true,
+            ..Image::default()
+        }),
         ELF => cubin(bytes).ok_or(Code::INVALID_IMAGE),
         _ => ptx::parse(bytes.text(0)?).map_err(|_| Code::INVALID_PTX),
     }
@@ -94,7 +97,11 @@ fn cubin(bytes: Bytes) -> Option<Image> {
         if bytes.u32(section + 4) != SHT_SYMTAB {
             continue;
         }
-        let (symbols, length, strings) = (bytes.u64(section + 24), bytes.u64(section + 32), bytes.u32(section + 40));
+        let (symbols, length, strings) = (
+            bytes.u64(section + 24),
+            bytes.u64(section + 32),
+            bytes.u32(section + 40),
+        );
         let names = bytes.u64(sections + u64::from(strings) * size + 24);
         for symbol in (0..length / 24).map(|index| symbols + index * 24) {
             let kind = bytes.read::<u8>(symbol + 4)? & 15;
@@ -153,9 +160,13 @@ mod tests {
             bytes.extend(size.to_le_bytes());
             bytes
         };
-        let symbols =
-            [symbol(0, 0, 0, 0), symbol(1, 0x12, 3, 128), symbol(8, 0x11, 4, 400), symbol(14, 0x12, 0, 0)]
-                .concat();
+        let symbols = [
+            symbol(0, 0, 0, 0),
+            symbol(1, 0x12, 3, 128),
+            symbol(8, 0x11, 4, 400),
+            symbol(14, 0x12, 0, 0),
+        ]
+        .concat();
         let mut file = vec![0_u8; 64];
         file.splice(..6, *b"\x7fELF\x02\x01");
         file.splice(18..20, 190_u16.to_le_bytes());
@@ -163,9 +174,11 @@ mod tests {
         let names_at = file.len() as u64;
         file.extend(names);
         let sections_at = file.len() as u64;
-        for (kind, offset, size, link) in
-            [(0_u32, 0, 0, 0_u32), (2, 64, symbols.len() as u64, 2), (3, names_at, names.len() as u64, 0)]
-        {
+        for (kind, offset, size, link) in [
+            (0_u32, 0, 0, 0_u32),
+            (2, 64, symbols.len() as u64, 2),
+            (3, names_at, names.len() as u64, 0),
+        ] {
             let mut header = vec![0_u8; 64];
             header.splice(4..8, kind.to_le_bytes());
             header.splice(24..32, offset.to_le_bytes());

@@ -99,7 +99,16 @@ impl Memory {
         let blocks = blocks.get_mut(device).ok_or(Code::INVALID_DEVICE)?;
         let place = blocks.take(addresses, bytes, |bytes| slice.0.charge(bytes).is_ok());
         let place = place.ok_or(Code::OUT_OF_MEMORY)?;
-        self.allocations.insert(place.address, Allocation { bytes, place, context, device, kind });
+        self.allocations.insert(
+            place.address,
+            Allocation {
+                bytes,
+                place,
+                context,
+                device,
+                kind,
+            },
+        );
         Ok(place.address)
     }
 
@@ -117,17 +126,28 @@ impl Memory {
 
     /// Frees a place; answers the bytes that the slice is to have back.
     pub(crate) fn give(&mut self, device: usize, place: Place) -> u64 {
-        let Range { addresses, blocks } =
-            if place.address < DEVICE_BASE { &mut self.narrow } else { &mut self.wide };
-        blocks.get_mut(device).map_or(0, |blocks| blocks.give(addresses, place))
+        let Range { addresses, blocks } = if place.address < DEVICE_BASE {
+            &mut self.narrow
+        } else {
+            &mut self.wide
+        };
+        blocks
+            .get_mut(device)
+            .map_or(0, |blocks| blocks.give(addresses, place))
     }
 
     /// All allocations of a context, out of the books.
     pub(crate) fn remove_context(&mut self, context: Handle) -> Vec<Allocation> {
         let of_context = |allocation: &Allocation| allocation.context == context;
-        let gone: Vec<_> = self.allocations.values().filter(|one| of_context(one)).copied().collect();
+        let gone: Vec<_> = self
+            .allocations
+            .values()
+            .filter(|one| of_context(one))
+            .copied()
+            .collect();
         self.allocations.retain(|_, allocation| !of_context(allocation));
-        self.arrays.retain(|_, array| !gone.iter().any(|one| one.place.address == array.address));
+        self.arrays
+            .retain(|_, array| !gone.iter().any(|one| one.place.address == array.address));
         gone
     }
 
@@ -164,7 +184,10 @@ impl Memory {
         let end = address.checked_add(bytes).ok_or(Code::INVALID_VALUE)?;
         let (mut start, mut length, device) = self.range_of(address).ok_or(Code::INVALID_VALUE)?;
         while start + length < end {
-            (start, length, _) = self.virtual_memory.mapping_at(start + length).ok_or(Code::INVALID_VALUE)?;
+            (start, length, _) = self
+                .virtual_memory
+                .mapping_at(start + length)
+                .ok_or(Code::INVALID_VALUE)?;
         }
         Ok(device)
     }

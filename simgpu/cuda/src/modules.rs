@@ -4,6 +4,7 @@
 //! module of each context in which one of its kernels or variables is first used.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ffi::CString;
 use std::sync::Arc;
 
 use crate::code::{Answer, Code};
@@ -57,6 +58,8 @@ pub(crate) struct Modules {
     pub(crate) functions: BTreeMap<Handle, Function>,
     libraries: BTreeMap<Handle, Library>,
     pub(crate) kernels: BTreeMap<Handle, Kernel>,
+    /// Names that were handed to the program.
+    pub(crate) c_names: HashMap<Arc<str>, CString>,
 }
 
 /// Bytes of dynamic shared memory that a kernel may have unless it asked for more.
@@ -66,8 +69,12 @@ impl State {
     /// Loads an image into a context.
     pub(crate) fn load_module(&mut self, context: Handle, image: Arc<Image>) -> Answer<Handle> {
         let handle = self.handles.next();
-        let module =
-            Module { context, image: image.clone(), functions: HashMap::new(), variables: HashMap::new() };
+        let module = Module {
+            context,
+            image: image.clone(),
+            functions: HashMap::new(),
+            variables: HashMap::new(),
+        };
         self.modules.modules.insert(handle, module);
         for (name, bytes) in &image.globals {
             if let Err(code) = self.define_variable(handle, name, *bytes) {
@@ -91,9 +98,15 @@ impl State {
         let address = match bytes {
             // An empty array has an address nowhere.
             0 => 0,
-            _ => self.memory.allocate(&slice, (handle, device), bytes, Kind::Variable, false)?,
+            _ => self
+                .memory
+                .allocate(&slice, (handle, device), bytes, Kind::Variable, false)?,
         };
-        let found = self.modules.modules.get_mut(&module).ok_or(Code::INVALID_HANDLE)?;
+        let found = self
+            .modules
+            .modules
+            .get_mut(&module)
+            .ok_or(Code::INVALID_HANDLE)?;
         found.variables.insert(name.to_owned(), (address, bytes));
         Ok((address, bytes))
     }
@@ -105,7 +118,9 @@ impl State {
 
     pub(crate) fn unload_module(&mut self, handle: Handle) -> Answer {
         let module = self.modules.modules.remove(&handle).ok_or(Code::INVALID_HANDLE)?;
-        self.modules.functions.retain(|_, function| function.module != handle);
+        self.modules
+            .functions
+            .retain(|_, function| function.module != handle);
         for (address, bytes) in module.variables.into_values() {
             if bytes > 0
                 && let Ok(allocation) = self.memory.remove(address, Kind::Variable)
@@ -124,7 +139,11 @@ impl State {
 
     /// The handle of a kernel of a module; the same one each time.
     pub(crate) fn function_named(&mut self, module: Handle, name: &str) -> Answer<Handle> {
-        let found = self.modules.modules.get_mut(&module).ok_or(Code::INVALID_HANDLE)?;
+        let found = self
+            .modules
+            .modules
+            .get_mut(&module)
+            .ok_or(Code::INVALID_HANDLE)?;
         if let Some(&function) = found.functions.get(name) {
             return Ok(function);
         }
@@ -146,14 +165,21 @@ impl State {
 
     pub(crate) fn load_library(&mut self, image: Image) -> Handle {
         let handle = self.handles.next();
-        let library =
-            Library { image: Arc::new(image), modules: HashMap::new(), kernels: HashMap::new() };
+        let library = Library {
+            image: Arc::new(image),
+            modules: HashMap::new(),
+            kernels: HashMap::new(),
+        };
         self.modules.libraries.insert(handle, library);
         handle
     }
 
     pub(crate) fn unload_library(&mut self, handle: Handle) -> Answer {
-        let library = self.modules.libraries.remove(&handle).ok_or(Code::INVALID_HANDLE)?;
+        let library = self
+            .modules
+            .libraries
+            .remove(&handle)
+            .ok_or(Code::INVALID_HANDLE)?;
         for module in library.modules.into_values() {
             // A context that is gone took its module with it.
             let _ = self.unload_module(module);
@@ -164,7 +190,11 @@ impl State {
 
     /// The handle of a kernel of a library; the same one each time.
     pub(crate) fn kernel_named(&mut self, library: Handle, name: &str) -> Answer<Handle> {
-        let found = self.modules.libraries.get_mut(&library).ok_or(Code::INVALID_HANDLE)?;
+        let found = self
+            .modules
+            .libraries
+            .get_mut(&library)
+            .ok_or(Code::INVALID_HANDLE)?;
         if let Some(&kernel) = found.kernels.get(name) {
             return Ok(kernel);
         }
@@ -202,14 +232,23 @@ impl State {
         if self.modules.functions.contains_key(&handle) {
             return Ok(handle);
         }
-        let kernel = self.modules.kernels.get(&handle).cloned().ok_or(Code::INVALID_HANDLE)?;
+        let kernel = self
+            .modules
+            .kernels
+            .get(&handle)
+            .cloned()
+            .ok_or(Code::INVALID_HANDLE)?;
         let module = self.library_module(kernel.library, context)?;
         self.function_named(module, &kernel.name)
     }
 
     /// All code of a context goes.
     pub(crate) fn unload_context(&mut self, context: Handle) {
-        let modules = self.modules.modules.iter().filter(|(_, module)| module.context == context);
+        let modules = self
+            .modules
+            .modules
+            .iter()
+            .filter(|(_, module)| module.context == context);
         for handle in modules.map(|(&handle, _)| handle).collect::<Vec<_>>() {
             // It was found there a line ago.
             let _ = self.unload_module(handle);

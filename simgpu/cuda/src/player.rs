@@ -31,11 +31,21 @@ const QUEUE: u64 = 1024;
 #[derive(Debug)]
 pub(crate) enum HostCall {
     /// `cuLaunchHostFunc`
-    Function { function: extern "C" fn(*mut c_void), data: UserData },
+    Function {
+        function: extern "C" fn(*mut c_void),
+        data: UserData,
+    },
     /// `cuStreamAddCallback`: also told the stream and its status.
-    Callback { function: extern "C" fn(u64, c_int, *mut c_void), stream: u64, data: UserData },
+    Callback {
+        function: extern "C" fn(u64, c_int, *mut c_void),
+        stream: u64,
+        data: UserData,
+    },
     /// Memory freed in stream order: given back to the slice when the stream gets there.
-    Give { device: usize, place: crate::blocks::Place },
+    Give {
+        device: usize,
+        place: crate::blocks::Place,
+    },
 }
 
 /// The program's own argument to its host function; only handed back to it.
@@ -109,7 +119,10 @@ impl Player {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         self.submitted.notify_one();
         while condition(&timeline) {
-            timeline = self.progressed.wait(timeline).unwrap_or_else(PoisonError::into_inner);
+            timeline = self
+                .progressed
+                .wait(timeline)
+                .unwrap_or_else(PoisonError::into_inner);
         }
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         timeline
@@ -150,7 +163,11 @@ impl Player {
                 for (call, ticket) in receiver {
                     match call {
                         HostCall::Function { function, data } => function(data.0),
-                        HostCall::Callback { function, stream, data } => function(stream, 0, data.0),
+                        HostCall::Callback {
+                            function,
+                            stream,
+                            data,
+                        } => function(stream, 0, data.0),
                         HostCall::Give { .. } => {}
                     }
                     if let (Some(process), Some(ticket)) = (Process::running(), ticket) {
@@ -182,14 +199,19 @@ impl Player {
         loop {
             self.catch_up(&mut timeline);
             let Some(end) = timeline.next_end() else {
-                timeline = self.submitted.wait(timeline).unwrap_or_else(PoisonError::into_inner);
+                timeline = self
+                    .submitted
+                    .wait(timeline)
+                    .unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
             let look = if timeline.is_shared() { LOOK } else { LOOK_ALONE };
             let wall = (end - self.machine.sim_now()).max(0.0) * self.machine.time_scale();
             let awaited = self.waiting.load(Ordering::Relaxed) > 0;
             let least = if awaited { LEAST_AWAITED } else { LOOK };
-            let sleep = Duration::try_from_secs_f64(wall).unwrap_or(look).clamp(least, look.max(least));
+            let sleep = Duration::try_from_secs_f64(wall)
+                .unwrap_or(look)
+                .clamp(least, look.max(least));
             timeline = self
                 .submitted
                 .wait_timeout(timeline, sleep)

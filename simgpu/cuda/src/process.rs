@@ -84,19 +84,32 @@ impl Process {
             None => Costs::default(),
         };
         let context_bytes = from_environment("SIMGPU_CONTEXT_BYTES", CONTEXT_BYTES, |_| true)?;
-        let context_seconds = from_environment("SIMGPU_CONTEXT_SECONDS", CONTEXT_SECONDS, |seconds: &f64| {
-            seconds.is_finite() && *seconds >= 0.0
-        })?;
+        let context_seconds =
+            from_environment("SIMGPU_CONTEXT_SECONDS", CONTEXT_SECONDS, |seconds: &f64| {
+                seconds.is_finite() && *seconds >= 0.0
+            })?;
         // What is not UTF-8 names no device, as any other text that is no list of devices.
-        let visible = std::env::var_os("CUDA_VISIBLE_DEVICES").map(|list| list.to_string_lossy().into_owned());
+        let visible =
+            std::env::var_os("CUDA_VISIBLE_DEVICES").map(|list| list.to_string_lossy().into_owned());
         let references = machine.visible(visible.as_deref());
         if references.is_empty() {
             return Err(Code::NO_DEVICE);
         }
-        let devices: Vec<_> = references.into_iter().map(|reference| Device::of(&machine, reference)).collect();
+        let devices: Vec<_> = references
+            .into_iter()
+            .map(|reference| Device::of(&machine, reference))
+            .collect();
         let state = Mutex::new(State::new(devices.len()));
         let player = Player::new(machine.clone());
-        Ok(Self { machine, devices, costs, player, context_bytes, context_seconds, state })
+        Ok(Self {
+            machine,
+            devices,
+            costs,
+            player,
+            context_bytes,
+            context_seconds,
+            state,
+        })
     }
 
     /// The driver's state, if this process initialised it.
@@ -107,7 +120,11 @@ impl Process {
     /// The same, where a missing one is no error.
     pub(crate) fn running() -> Option<&'static Self> {
         let owner = OWNER.load(Ordering::Acquire);
-        if owner == 0 || owner != this_process() { None } else { PROCESS.get() }
+        if owner == 0 || owner != this_process() {
+            None
+        } else {
+            PROCESS.get()
+        }
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
@@ -124,18 +141,28 @@ impl Process {
 impl Device {
     fn of(machine: &Machine, reference: DeviceRef) -> Self {
         let info = machine.device(reference);
-        let whole = machine.device(DeviceRef { gpu: reference.gpu, slice: None::<SliceRef> });
+        let whole = machine.device(DeviceRef {
+            gpu: reference.gpu,
+            slice: None::<SliceRef>,
+        });
         // Two transfers a clock: the memory is of the double data rate kind.
         let all = f64::from(info.memory_clock_khz) * 1e3 * 2.0 * f64::from(info.memory_bus_bits) / 8.0;
         #[expect(clippy::cast_precision_loss, reason = "a ratio of byte counts far below 2^53")]
         let part = info.memory_total as f64 / whole.memory_total.max(1) as f64;
-        Self { reference, all_sms: whole.sms, memory_bandwidth: (all * part.min(1.0)).max(1.0), info }
+        Self {
+            reference,
+            all_sms: whole.sms,
+            memory_bandwidth: (all * part.min(1.0)).max(1.0),
+            info,
+        }
     }
 }
 
 /// A variable's number; one that does not parse or fails the check is refused by name.
 fn from_environment<T: std::str::FromStr>(name: &str, otherwise: T, check: impl Fn(&T) -> bool) -> Answer<T> {
-    let Some(text) = std::env::var_os(name) else { return Ok(otherwise) };
+    let Some(text) = std::env::var_os(name) else {
+        return Ok(otherwise);
+    };
     let value = text.to_str().and_then(|text| text.parse().ok()).filter(check);
     value.ok_or_else(|| {
         eprintln!("simgpu: {name}={}: not a number that it can be", text.display());

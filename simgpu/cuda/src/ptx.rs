@@ -13,7 +13,11 @@ pub(crate) struct PtxError(usize);
 /// Reads a PTX module.
 pub(crate) fn parse(text: &str) -> Result<Image, PtxError> {
     let words = words(text)?;
-    let mut at = Cursor { words: &words, next: 0, end: text.len() };
+    let mut at = Cursor {
+        words: &words,
+        next: 0,
+        end: text.len(),
+    };
     if at.peek() != Some(".version") {
         return Err(at.error());
     }
@@ -44,9 +48,10 @@ pub(crate) fn parse(text: &str) -> Result<Image, PtxError> {
                 at.skip_body()?;
             }
             // Linkage, alignment of what follows and pragmas carry nothing that is needed here.
-            ".visible" | ".extern" | ".weak" | ".common" | ".alias" | ".file" | ".loc" | ".pragma" | ";" | ","
-            | ".attribute" | ".maxnreg" => {}
-            word if word.starts_with('.') || is_name(word) || word.starts_with(['"', '(', ')', '0', '1']) => {}
+            ".visible" | ".extern" | ".weak" | ".common" | ".alias" | ".file" | ".loc" | ".pragma" | ";"
+            | "," | ".attribute" | ".maxnreg" => {}
+            word if word.starts_with('.') || is_name(word) || word.starts_with(['"', '(', ')', '0', '1']) => {
+            }
             _ if word.starts_with(|first: char| first.is_ascii_digit()) => {}
             _ => return Err(at.error()),
         }
@@ -56,7 +61,9 @@ pub(crate) fn parse(text: &str) -> Result<Image, PtxError> {
 
 /// `sm_80` is (8, 0), `compute_90a` is (9, 0).
 fn compute_of(target: &str) -> Option<(i32, i32)> {
-    let digits = target.strip_prefix("sm_").or_else(|| target.strip_prefix("compute_"))?;
+    let digits = target
+        .strip_prefix("sm_")
+        .or_else(|| target.strip_prefix("compute_"))?;
     let digits = digits.trim_end_matches(|last: char| last.is_ascii_alphabetic());
     let number: i32 = digits.parse().ok()?;
     Some((number / 10, number % 10))
@@ -193,13 +200,25 @@ fn words(text: &str) -> Result<Vec<(usize, &str)>, PtxError> {
             at += rest.iter().position(|&byte| byte == b'\n').unwrap_or(rest.len());
             continue;
         } else if rest.starts_with(b"/*") {
-            at += rest.windows(2).position(|pair| pair == b"*/").ok_or(PtxError(at))? + 2;
+            at += rest
+                .windows(2)
+                .position(|pair| pair == b"*/")
+                .ok_or(PtxError(at))?
+                + 2;
             continue;
         } else if byte == b'"' {
-            rest.iter().skip(1).position(|&byte| byte == b'"').ok_or(PtxError(at))? + 2
+            rest.iter()
+                .skip(1)
+                .position(|&byte| byte == b'"')
+                .ok_or(PtxError(at))?
+                + 2
         } else if is_word_byte(byte) || byte == b'.' {
             // `.f32` starts a word, and `%tid.x` and `1.5` go on over the point.
-            1 + rest.iter().skip(1).take_while(|&&byte| is_word_byte(byte) || byte == b'.').count()
+            1 + rest
+                .iter()
+                .skip(1)
+                .take_while(|&&byte| is_word_byte(byte) || byte == b'.')
+                .count()
         } else if byte.is_ascii_punctuation() {
             1
         } else {
@@ -232,7 +251,10 @@ mod tests {
         let image = parse(&text).unwrap();
         assert_eq!(image.kernels, ["_Z4axpyPf", "second"]);
         let expected = [("table", 400), ("a", 4), ("b", 4), ("pairs", 96)];
-        assert_eq!(image.globals, expected.map(|(name, bytes)| (name.to_owned(), bytes)));
+        assert_eq!(
+            image.globals,
+            expected.map(|(name, bytes)| (name.to_owned(), bytes))
+        );
         assert_eq!(image.compute, Some((8, 0)));
     }
 

@@ -23,7 +23,9 @@ pub(crate) struct Space {
 
 impl Space {
     pub(crate) fn new(base: u64, span: u64) -> Self {
-        Self { free: BTreeMap::from([(base, span)]) }
+        Self {
+            free: BTreeMap::from([(base, span)]),
+        }
     }
 
     /// Takes the lowest free range of `length` bytes that starts at a multiple of `align` (a power of two).
@@ -39,7 +41,9 @@ impl Space {
 
     /// Takes exactly this range, if all of it is free.
     pub(crate) fn take_at(&mut self, at: u64, length: u64) -> bool {
-        let Some((&start, &free)) = self.free.range(..=at).next_back() else { return false };
+        let Some((&start, &free)) = self.free.range(..=at).next_back() else {
+            return false;
+        };
         let fits = at.checked_add(length).is_some_and(|end| end <= start + free);
         if fits {
             self.carve(start, at, length);
@@ -64,7 +68,9 @@ impl Space {
     }
 
     fn carve(&mut self, start: u64, at: u64, length: u64) {
-        let Some(free) = self.free.remove(&start) else { return };
+        let Some(free) = self.free.remove(&start) else {
+            return;
+        };
         if at > start {
             self.free.insert(start, at - start);
         }
@@ -84,7 +90,11 @@ mod tests {
         let mut space = Space::new(0x1000, 0x9000);
         let first = space.take(0x1800, 0x1000).unwrap();
         let second = space.take(0x1000, 0x1000).unwrap();
-        assert_eq!((first, second), (0x1000, 0x3000), "the hole at 0x2800 is not aligned");
+        assert_eq!(
+            (first, second),
+            (0x1000, 0x3000),
+            "the hole at 0x2800 is not aligned"
+        );
         assert_eq!(space.take(0x800, 0x800), Some(0x2800));
         space.give(first, 0x1800);
         space.give(second, 0x1000);

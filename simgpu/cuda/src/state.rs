@@ -98,7 +98,10 @@ impl State {
 
     /// This process's place on a device.
     pub(crate) fn slice(&self, device: usize) -> Answer<&Arc<Slice>> {
-        self.slices.get(device).and_then(Option::as_ref).ok_or(Code::INVALID_CONTEXT)
+        self.slices
+            .get(device)
+            .and_then(Option::as_ref)
+            .ok_or(Code::INVALID_CONTEXT)
     }
 
     /// The same, taken now if there is none yet: the first context of a process pays for all. Answers also whether
@@ -108,13 +111,17 @@ impl State {
             return Ok((Arc::clone(slice), false));
         }
         let reference = process.devices.get(device).ok_or(Code::INVALID_DEVICE)?.reference;
-        let tenant = process.machine.attach(reference, process.context_bytes).map_err(|error| match error {
-            AttachError::OutOfMemory(_) => Code::OUT_OF_MEMORY,
-            AttachError::DeviceGone | AttachError::TooManyProcesses(_) => {
-                eprintln!("simgpu: device {device}: {error}");
-                Code::DEVICE_UNAVAILABLE
-            }
-        })?;
+        let tenant =
+            process
+                .machine
+                .attach(reference, process.context_bytes)
+                .map_err(|error| match error {
+                    AttachError::OutOfMemory(_) => Code::OUT_OF_MEMORY,
+                    AttachError::DeviceGone | AttachError::TooManyProcesses(_) => {
+                        eprintln!("simgpu: device {device}: {error}");
+                        Code::DEVICE_UNAVAILABLE
+                    }
+                })?;
         let slice = Arc::new(Slice(tenant));
         *self.slices.get_mut(device).ok_or(Code::INVALID_DEVICE)? = Some(Arc::clone(&slice));
         Ok((slice, true))

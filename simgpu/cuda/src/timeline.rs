@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// The part of the simulated hardware that a step uses while it runs.
 pub(crate) trait Hardware {
     /// Proof that a load was announced.
-    type Mark;
+    type Mark: std::fmt::Debug;
     /// A load starts.
     fn begin(&self, load: Load) -> Self::Mark;
     /// It ends.
@@ -127,7 +127,13 @@ pub(crate) enum Due<C> {
 
 impl<H: Hardware, C> Timeline<H, C> {
     pub(crate) fn new() -> Self {
-        Self { lanes: BTreeMap::new(), events: BTreeMap::new(), next_id: 1, clock: 0.0, steps_done: 0 }
+        Self {
+            lanes: BTreeMap::new(),
+            events: BTreeMap::new(),
+            next_id: 1,
+            clock: 0.0,
+            steps_done: 0,
+        }
     }
 
     pub(crate) fn open_lane(&mut self, hardware: Arc<H>, context: u64, order: Order) -> LaneId {
@@ -176,16 +182,25 @@ impl<H: Hardware, C> Timeline<H, C> {
         };
         for (&lane, other) in &self.lanes {
             if other.context == context && Some(other.order) == imposed && other.done < other.submitted {
-                after.push(Ticket { lane, number: other.submitted });
+                after.push(Ticket {
+                    lane,
+                    number: other.submitted,
+                });
             }
         }
         let lane = self.lanes.get_mut(&id)?;
         lane.submitted += 1;
-        let ticket = Ticket { lane: id, number: lane.submitted };
+        let ticket = Ticket {
+            lane: id,
+            number: lane.submitted,
+        };
         if let Work::Stamp(event) = work
             && let Some(event) = self.events.get_mut(&event)
         {
-            *event = Event { recorded: Some(ticket), time: None };
+            *event = Event {
+                recorded: Some(ticket),
+                time: None,
+            };
         }
         let lane = self.lanes.get_mut(&id)?;
         lane.queue.push_back(Step { work, after });
@@ -193,18 +208,28 @@ impl<H: Hardware, C> Timeline<H, C> {
     }
 
     pub(crate) fn is_done(&self, ticket: Ticket) -> bool {
-        self.lanes.get(&ticket.lane).is_none_or(|lane| lane.done >= ticket.number)
+        self.lanes
+            .get(&ticket.lane)
+            .is_none_or(|lane| lane.done >= ticket.number)
     }
 
     /// The last step of a lane.
     pub(crate) fn last(&self, id: LaneId) -> Option<Ticket> {
-        self.lanes.get(&id).map(|lane| Ticket { lane: id, number: lane.submitted })
+        self.lanes.get(&id).map(|lane| Ticket {
+            lane: id,
+            number: lane.submitted,
+        })
     }
 
     /// The last steps of all lanes of a context.
     pub(crate) fn last_of_context(&self, context: u64) -> Vec<Ticket> {
         let lanes = self.lanes.iter().filter(|(_, lane)| lane.context == context);
-        lanes.map(|(&id, lane)| Ticket { lane: id, number: lane.submitted }).collect()
+        lanes
+            .map(|(&id, lane)| Ticket {
+                lane: id,
+                number: lane.submitted,
+            })
+            .collect()
     }
 
     /// Steps of a lane that are not done.
@@ -254,7 +279,11 @@ impl<H: Hardware, C> Timeline<H, C> {
     /// A call that `play` handed out has returned.
     pub(crate) fn finish(&mut self, ticket: Ticket) {
         let calling = |lane: &Lane<H, C>| matches!(lane.head, Some(Head::Calling));
-        if self.lanes.get(&ticket.lane).is_some_and(|lane| calling(lane) && lane.done + 1 == ticket.number) {
+        if self
+            .lanes
+            .get(&ticket.lane)
+            .is_some_and(|lane| calling(lane) && lane.done + 1 == ticket.number)
+        {
             self.complete(ticket.lane);
         }
     }
@@ -262,19 +291,33 @@ impl<H: Hardware, C> Timeline<H, C> {
     /// Starts the head of each lane that can; answers whether anything ended at once, so that others may start.
     fn start_heads(&mut self, due: &mut Vec<Due<C>>) -> bool {
         let mut ended = false;
-        let idle = self.lanes.iter().filter(|(_, lane)| lane.head.is_none() && !lane.queue.is_empty());
+        let idle = self
+            .lanes
+            .iter()
+            .filter(|(_, lane)| lane.head.is_none() && !lane.queue.is_empty());
         for id in idle.map(|(&id, _)| id).collect::<Vec<_>>() {
             let waits = |step: &Step<C>| !step.after.iter().all(|&ticket| self.is_done(ticket));
-            if self.lanes.get(&id).and_then(|lane| lane.queue.front()).is_none_or(waits) {
+            if self
+                .lanes
+                .get(&id)
+                .and_then(|lane| lane.queue.front())
+                .is_none_or(waits)
+            {
                 continue;
             }
-            let Some(lane) = self.lanes.get_mut(&id) else { continue };
-            let Some(step) = lane.queue.pop_front() else { continue };
+            let Some(lane) = self.lanes.get_mut(&id) else {
+                continue;
+            };
+            let Some(step) = lane.queue.pop_front() else {
+                continue;
+            };
             let number = lane.done + 1;
             lane.head = match step.work {
-                Work::Run { load, amount } if amount > 0.0 => {
-                    Some(Head::Running { load, left: amount, mark: lane.hardware.begin(load) })
-                }
+                Work::Run { load, amount } if amount > 0.0 => Some(Head::Running {
+                    load,
+                    left: amount,
+                    mark: lane.hardware.begin(load),
+                }),
                 Work::Pause(seconds) if seconds > 0.0 => Some(Head::Pausing { left: seconds }),
                 Work::Call(call) => {
                     due.push(Due::Call(call, Ticket { lane: id, number }));
@@ -344,7 +387,9 @@ impl<H: Hardware, C> Timeline<H, C> {
     }
 
     fn complete(&mut self, id: LaneId) {
-        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let Some(lane) = self.lanes.get_mut(&id) else {
+            return;
+        };
         if let Some(Head::Running { mark, .. }) = lane.head.take() {
             lane.hardware.end(mark);
         }

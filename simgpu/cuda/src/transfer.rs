@@ -38,24 +38,47 @@ pub(crate) struct Region {
 
 impl Region {
     pub(crate) fn row(end: End, bytes: usize) -> Self {
-        Self { end, origin: [0; 3], extent: [bytes, 1, 1], pitch: bytes, rows: 1 }
+        Self {
+            end,
+            origin: [0; 3],
+            extent: [bytes, 1, 1],
+            pitch: bytes,
+            rows: 1,
+        }
     }
 
     /// A run of bytes of a one-dimensional array, or of the first row of another.
     pub(crate) fn of_array(array: Handle, offset: usize, bytes: usize) -> Self {
         let row = Self::row(End::Array(array), bytes);
-        Self { origin: [offset, 0, 0], ..row }
+        Self {
+            origin: [offset, 0, 0],
+            ..row
+        }
     }
 
     pub(crate) fn of_2d(end: End2d, extent: [usize; 3]) -> Answer<Self> {
         let found = end_of(end.memory, end.host, end.device, end.array)?;
-        Self { end: found, origin: [end.x_bytes, end.y, 0], extent, pitch: end.pitch, rows: 0 }.checked()
+        Self {
+            end: found,
+            origin: [end.x_bytes, end.y, 0],
+            extent,
+            pitch: end.pitch,
+            rows: 0,
+        }
+        .checked()
     }
 
     pub(crate) fn of_3d(end: End3d, extent: [usize; 3]) -> Answer<Self> {
         let found = end_of(end.memory, end.host, end.device, end.array)?;
         let origin = [end.x_bytes, end.y, end.z];
-        Self { end: found, origin, extent, pitch: end.pitch, rows: end.height }.checked()
+        Self {
+            end: found,
+            origin,
+            extent,
+            pitch: end.pitch,
+            rows: end.height,
+        }
+        .checked()
     }
 
     /// A pitch or a height of 0 means that rows or planes touch.
@@ -67,28 +90,43 @@ impl Region {
             self.rows = self.extent[1];
         }
         let is_array = matches!(self.end, End::Array(_));
-        let row_end = self.origin[0].checked_add(self.extent[0]).ok_or(Code::INVALID_VALUE)?;
+        let row_end = self.origin[0]
+            .checked_add(self.extent[0])
+            .ok_or(Code::INVALID_VALUE)?;
         let fits = self.extent[1] <= 1 || row_end <= self.pitch;
-        if is_array || fits { Ok(self) } else { Err(Code::INVALID_VALUE) }
+        if is_array || fits {
+            Ok(self)
+        } else {
+            Err(Code::INVALID_VALUE)
+        }
     }
 
     fn bytes(&self) -> Answer<u64> {
         let [width, rows, planes] = self.extent;
-        let bytes = width.checked_mul(rows).and_then(|bytes| bytes.checked_mul(planes));
+        let bytes = width
+            .checked_mul(rows)
+            .and_then(|bytes| bytes.checked_mul(planes));
         bytes.map(|bytes| bytes as u64).ok_or(Code::INVALID_VALUE)
     }
 
     /// Offset from the start of the memory to a row of the region.
     fn offset(&self, row: usize, plane: usize) -> Option<u64> {
-        let row = self.origin[2].checked_add(plane)?.checked_mul(self.rows)?.checked_add(self.origin[1] + row)?;
-        row.checked_mul(self.pitch)?.checked_add(self.origin[0]).map(|offset| offset as u64)
+        let row = self.origin[2]
+            .checked_add(plane)?
+            .checked_mul(self.rows)?
+            .checked_add(self.origin[1] + row)?;
+        row.checked_mul(self.pitch)?
+            .checked_add(self.origin[0])
+            .map(|offset| offset as u64)
     }
 
     /// First byte and length of the whole span, from the first row to the last.
     fn span(&self, start: u64) -> Answer<(u64, u64)> {
         let last = self.offset(self.extent[1].saturating_sub(1), self.extent[2].saturating_sub(1));
         let first = self.offset(0, 0).ok_or(Code::INVALID_VALUE)?;
-        let end = last.and_then(|last| last.checked_add(self.extent[0] as u64)).ok_or(Code::INVALID_VALUE)?;
+        let end = last
+            .and_then(|last| last.checked_add(self.extent[0] as u64))
+            .ok_or(Code::INVALID_VALUE)?;
         let address = start.checked_add(first).ok_or(Code::INVALID_VALUE)?;
         Ok((address, end - first))
     }
@@ -104,8 +142,14 @@ impl Region {
         };
         let (start, length) = self.span(address)?;
         if let Some((base, region)) = state.memory.host.find(start) {
-            let fits = start.checked_add(length).is_some_and(|end| end <= base + region.bytes as u64);
-            return if fits { Ok(Place::Host(Host::from_address(address))) } else { Err(Code::INVALID_VALUE) };
+            let fits = start
+                .checked_add(length)
+                .is_some_and(|end| end <= base + region.bytes as u64);
+            return if fits {
+                Ok(Place::Host(Host::from_address(address)))
+            } else {
+                Err(Code::INVALID_VALUE)
+            };
         }
         match state.memory.device_of(start, length) {
             Ok(device) => Ok(Place::Device(device)),
@@ -116,14 +160,24 @@ impl Region {
 
     fn locate_in_array(&self, state: &State, handle: Handle) -> Answer<Place> {
         let array = state.memory.arrays.get(&handle).ok_or(Code::INVALID_HANDLE)?;
-        let whole = [array.width * array.element_bytes, array.height.max(1), array.depth.max(1)];
+        let whole = [
+            array.width * array.element_bytes,
+            array.height.max(1),
+            array.depth.max(1),
+        ];
         for axis in 0..3 {
-            let end = self.origin[axis].checked_add(self.extent[axis]).ok_or(Code::INVALID_VALUE)?;
+            let end = self.origin[axis]
+                .checked_add(self.extent[axis])
+                .ok_or(Code::INVALID_VALUE)?;
             if end > whole[axis] {
                 return Err(Code::INVALID_VALUE);
             }
         }
-        state.memory.find(array.address).map(|(_, one)| Place::Device(one.device)).ok_or(Code::INVALID_HANDLE)
+        state
+            .memory
+            .find(array.address)
+            .map(|(_, one)| Place::Device(one.device))
+            .ok_or(Code::INVALID_HANDLE)
     }
 }
 
@@ -158,9 +212,17 @@ impl Transfer {
         if bytes == 0 {
             // Nothing is copied, and nothing is checked: the driver takes any pointers then.
             let nowhere = Place::Host(Host::from_address(0));
-            return Ok(Self { to: (to, nowhere), from: (from, nowhere), bytes });
+            return Ok(Self {
+                to: (to, nowhere),
+                from: (from, nowhere),
+                bytes,
+            });
         }
-        Ok(Self { to: (to, to.locate(state)?), from: (from, from.locate(state)?), bytes })
+        Ok(Self {
+            to: (to, to.locate(state)?),
+            from: (from, from.locate(state)?),
+            bytes,
+        })
     }
 
     pub(crate) fn is_on_host(&self) -> bool {
@@ -179,25 +241,34 @@ impl Transfer {
                 Some(Work::Pause(2.0 * amount / bandwidth))
             }
             // Between host and device, and between devices: over the bus.
-            _ => Some(Work::Run { load: Load::Copy, amount }),
+            _ => Some(Work::Run {
+                load: Load::Copy,
+                amount,
+            }),
         }
     }
 
     /// Writes what arrives in the program's own memory: what it held on the host, or zeros from a device.
     pub(crate) fn move_bytes(&self) {
-        let (to, Place::Host(target)) = self.to else { return };
+        let (to, Place::Host(target)) = self.to else {
+            return;
+        };
         if self.bytes == 0 {
             return;
         }
         let (from, origin) = self.from;
         for plane in 0..to.extent[2] {
             for row in 0..to.extent[1] {
-                let Some(offset) = to.offset(row, plane) else { continue };
+                let Some(offset) = to.offset(row, plane) else {
+                    continue;
+                };
                 let target = Host::from_address(target.address() + offset);
                 match origin {
                     Place::Device(_) => target.fill(0, to.extent[0]),
                     Place::Host(origin) => {
-                        let Some(offset) = from.offset(row, plane) else { continue };
+                        let Some(offset) = from.offset(row, plane) else {
+                            continue;
+                        };
                         target.copy_from(Host::from_address(origin.address() + offset), to.extent[0]);
                     }
                 }

@@ -43,14 +43,22 @@ pub(crate) struct VirtualMemory<P = crate::abi::AllocationProperties> {
 
 impl<P> Default for VirtualMemory<P> {
     fn default() -> Self {
-        Self { reserved: BTreeMap::new(), physical: BTreeMap::new(), mappings: BTreeMap::new() }
+        Self {
+            reserved: BTreeMap::new(),
+            physical: BTreeMap::new(),
+            mappings: BTreeMap::new(),
+        }
     }
 }
 
 /// Both not 0 and multiples of the granularity.
 fn check(address: u64, bytes: u64) -> Answer<u64> {
     let good = bytes != 0 && bytes.is_multiple_of(GRANULARITY) && address.is_multiple_of(GRANULARITY);
-    if good { address.checked_add(bytes).ok_or(Code::INVALID_VALUE) } else { Err(Code::INVALID_VALUE) }
+    if good {
+        address.checked_add(bytes).ok_or(Code::INVALID_VALUE)
+    } else {
+        Err(Code::INVALID_VALUE)
+    }
 }
 
 impl<P: Copy> VirtualMemory<P> {
@@ -75,16 +83,31 @@ impl<P: Copy> VirtualMemory<P> {
 
     /// Notes physical memory, held once.
     pub(crate) fn create(&mut self, handle: Handle, bytes: u64, device: Option<usize>, properties: P) {
-        self.physical.insert(handle, Physical { bytes, device, properties, held: 1, mapped: 0 });
+        self.physical.insert(
+            handle,
+            Physical {
+                bytes,
+                device,
+                properties,
+                held: 1,
+                mapped: 0,
+            },
+        );
     }
 
     pub(crate) fn physical(&self, handle: Handle) -> Answer<&Physical<P>> {
-        self.physical.get(&handle).filter(|physical| physical.held > 0).ok_or(Code::INVALID_VALUE)
+        self.physical
+            .get(&handle)
+            .filter(|physical| physical.held > 0)
+            .ok_or(Code::INVALID_VALUE)
     }
 
     /// One hold less.
     pub(crate) fn release(&mut self, handle: Handle) -> Answer<Freed> {
-        let physical = self.physical.get_mut(&handle).filter(|physical| physical.held > 0);
+        let physical = self
+            .physical
+            .get_mut(&handle)
+            .filter(|physical| physical.held > 0);
         physical.ok_or(Code::INVALID_VALUE)?.held -= 1;
         Ok(self.free_if_unused(handle))
     }
@@ -104,11 +127,22 @@ impl<P: Copy> VirtualMemory<P> {
         if offset != 0 || self.physical(handle)?.bytes != bytes {
             return Err(Code::INVALID_VALUE);
         }
-        let (&start, &reserved) = self.reserved.range(..=address).next_back().ok_or(Code::INVALID_VALUE)?;
+        let (&start, &reserved) = self
+            .reserved
+            .range(..=address)
+            .next_back()
+            .ok_or(Code::INVALID_VALUE)?;
         if end > start + reserved || self.mappings_in(address, bytes).next().is_some() {
             return Err(Code::INVALID_VALUE);
         }
-        self.mappings.insert(address, Mapping { bytes, handle, access: 0 });
+        self.mappings.insert(
+            address,
+            Mapping {
+                bytes,
+                handle,
+                access: 0,
+            },
+        );
         if let Some(physical) = self.physical.get_mut(&handle) {
             physical.mapped += 1;
         }
@@ -120,7 +154,9 @@ impl<P: Copy> VirtualMemory<P> {
         let starts = self.filled_by(address, bytes)?;
         let mut freed = Vec::new();
         for start in starts {
-            let Some(mapping) = self.mappings.remove(&start) else { continue };
+            let Some(mapping) = self.mappings.remove(&start) else {
+                continue;
+            };
             if let Some(physical) = self.physical.get_mut(&mapping.handle) {
                 physical.mapped -= 1;
             }
@@ -141,7 +177,9 @@ impl<P: Copy> VirtualMemory<P> {
 
     /// What the devices may do at an address.
     pub(crate) fn access(&self, address: u64) -> Answer<i32> {
-        self.find(address).map(|(_, mapping)| mapping.access).ok_or(Code::INVALID_VALUE)
+        self.find(address)
+            .map(|(_, mapping)| mapping.access)
+            .ok_or(Code::INVALID_VALUE)
     }
 
     /// The mapping that an address is in, if devices may use it: start, bytes, device (0 for host memory).
@@ -153,7 +191,9 @@ impl<P: Copy> VirtualMemory<P> {
 
     /// Whether any physical memory of the device is left.
     pub(crate) fn holds_physical(&self, device: usize) -> bool {
-        self.physical.values().any(|physical| physical.device == Some(device))
+        self.physical
+            .values()
+            .any(|physical| physical.device == Some(device))
     }
 
     fn find(&self, address: u64) -> Option<(u64, &Mapping)> {
@@ -177,7 +217,11 @@ impl<P: Copy> VirtualMemory<P> {
             starts.push(at);
             at += mapping.bytes;
         }
-        if at == end { Ok(starts) } else { Err(Code::INVALID_VALUE) }
+        if at == end {
+            Ok(starts)
+        } else {
+            Err(Code::INVALID_VALUE)
+        }
     }
 
     fn free_if_unused(&mut self, handle: Handle) -> Freed {
@@ -208,7 +252,11 @@ mod tests {
         memory.create(1, 2 * G, Some(0), ());
         memory.map(16 * G, 2 * G, 0, 1).unwrap();
         assert_eq!(memory.release(1), Ok(None));
-        assert_eq!(memory.release(1), Err(Code::INVALID_VALUE), "nobody holds it any more");
+        assert_eq!(
+            memory.release(1),
+            Err(Code::INVALID_VALUE),
+            "nobody holds it any more"
+        );
         assert_eq!(memory.unmap(16 * G, 2 * G), Ok(vec![(0, 2 * G)]));
     }
 
@@ -257,19 +305,38 @@ mod tests {
             (16 * G, 2 * G, 0, 9),
             (16 * G, 0, 0, 1),
         ] {
-            assert_eq!(memory.map(address, bytes, offset, handle), Err(Code::INVALID_VALUE));
+            assert_eq!(
+                memory.map(address, bytes, offset, handle),
+                Err(Code::INVALID_VALUE)
+            );
         }
         memory.map(16 * G, 2 * G, 0, 1).unwrap();
         memory.map(18 * G, 2 * G, 0, 2).unwrap();
-        assert_eq!(memory.map(17 * G, 2 * G, 0, 2), Err(Code::INVALID_VALUE), "overlap");
-        assert_eq!(memory.unmap(16 * G, G), Err(Code::INVALID_VALUE), "a mapping would be cut");
+        assert_eq!(
+            memory.map(17 * G, 2 * G, 0, 2),
+            Err(Code::INVALID_VALUE),
+            "overlap"
+        );
+        assert_eq!(
+            memory.unmap(16 * G, G),
+            Err(Code::INVALID_VALUE),
+            "a mapping would be cut"
+        );
         assert_eq!(memory.unmap(17 * G, 3 * G), Err(Code::INVALID_VALUE));
-        assert_eq!(memory.unreserve(16 * G, 8 * G), Err(Code::INVALID_VALUE), "mapped");
+        assert_eq!(
+            memory.unreserve(16 * G, 8 * G),
+            Err(Code::INVALID_VALUE),
+            "mapped"
+        );
         assert_eq!(memory.mapping_at(16 * G), None, "no access was given");
         memory.set_access(16 * G, 4 * G, 3).unwrap();
         assert_eq!(memory.mapping_at(17 * G), Some((16 * G, 2 * G, 0)));
         assert_eq!(memory.unmap(16 * G, 4 * G), Ok(vec![]));
-        assert_eq!(memory.unreserve(16 * G, 4 * G), Err(Code::INVALID_VALUE), "not what was reserved");
+        assert_eq!(
+            memory.unreserve(16 * G, 4 * G),
+            Err(Code::INVALID_VALUE),
+            "not what was reserved"
+        );
         assert_eq!(memory.unreserve(16 * G, 8 * G), Ok(()));
     }
 }

@@ -16,9 +16,10 @@ pub struct Args {
     /// The jobs: tables [[job]] with command and, if wanted, name, count, mem, iterations, arrival_s, env, part
     #[arg(value_name = "FILE.toml")]
     file: PathBuf,
-    /// How jobs are placed; scheme-b: in order, each on the tightest slice, reshaped on demand
-    #[arg(long, value_name = "P", default_value = "scheme-b", value_parser = ["scheme-b"])]
-    policy: String,
+    /// How jobs are placed: scheme-b (in order, each on the tightest slice, reshaped on demand; the default) or
+    /// sequential (each GPU whole, one job at a time)
+    #[arg(long, value_name = "P", value_parser = ["scheme-b", "sequential"])]
+    policy: Option<String>,
     /// Run on a simulated GPU: a model such as a100-40gb, with :N for several
     #[arg(long, value_name = "G[:N]")]
     sim: Option<String>,
@@ -47,8 +48,8 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
         wanted: Wanted {
             sim: args.sim,
             time_scale: args.time_scale,
+            policy: args.policy,
             socket: None,
-            policy: None,
         },
         output_to_stderr: args.json,
     };
@@ -73,6 +74,8 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
 /// Which exit code a batch without a summary gets.
 pub(super) fn failure(error: BatchError) -> Failure {
     let code = match &error {
+        BatchError::Job(JobError::Start(start)) if start.is_bad_input() => exit::BAD_INPUT,
+        BatchError::OtherPolicy { .. } => exit::BAD_INPUT,
         BatchError::Job(JobError::Start(_) | JobError::Client(_)) => exit::NO_GPU,
         _ => exit::FAILED,
     };

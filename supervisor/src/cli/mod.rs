@@ -8,9 +8,12 @@ use clap::{Parser, Subcommand};
 
 mod batch;
 mod demo;
+mod layout;
+mod play;
 mod run;
 mod sim;
 mod status;
+mod supervisor;
 
 /// Exit codes of all commands but `run`, whose codes are its program's.
 pub mod exit {
@@ -38,7 +41,10 @@ enum Command {
     Batch(batch::Args),
     Demo(demo::Args),
     Status(status::Args),
+    Layout(layout::Args),
     Sim(sim::Args),
+    Play(play::Args),
+    Supervisor(supervisor::SupervisorArgs),
 }
 
 /// Why a command ends without success: one line for people, and the exit code.
@@ -80,7 +86,12 @@ pub fn main() -> ExitCode {
         Command::Batch(args) => batch::main(args),
         Command::Demo(args) => demo::main(args),
         Command::Status(args) => status::main(args),
-        Command::Sim(args) => sim::main(args),
+        Command::Layout(args) => layout::main(&args),
+        Command::Sim(args) => sim::main(&args),
+        Command::Play(args) => return play::main(&args),
+        Command::Supervisor(args) => {
+            supervisor::run(args).map_err(|error| Failure::new(error.exit_code(), error))
+        }
     };
     ended.unwrap_or_else(|failure| {
         crate::job::say(one_line(&failure.line));

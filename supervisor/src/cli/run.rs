@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 
 use super::{Failure, exit};
 use crate::control::start::Wanted;
-use crate::job::{self, Order, signals};
+use crate::job::{self, JobError, Order, signals};
 
 /// Run one program on the tightest slice that holds it; its exit status is passed on
 #[derive(Debug, clap::Args)]
@@ -90,6 +90,9 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
             ..Wanted::default()
         },
     };
-    let status = job::runner::run(order).map_err(|error| Failure::new(exit::RUN_FAILED, error))?;
+    let status = job::runner::run(order).map_err(|error| match &error {
+        JobError::Start(start) if start.is_bad_input() => Failure::input(error),
+        _ => Failure::new(exit::RUN_FAILED, error),
+    })?;
     Ok(ExitCode::from(status))
 }

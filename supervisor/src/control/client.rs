@@ -129,7 +129,8 @@ impl Client {
         Ok(Self {
             stream,
             decoder: Decoder::default(),
-            path: path.to_owned(),
+            // Programs that are told of it may change their folder.
+            path: std::path::absolute(path)?,
             pid: u32::try_from(peer.pid()).unwrap_or(0),
         })
     }

@@ -56,12 +56,28 @@ pub enum StartError {
     /// The process cannot be started.
     #[error("cannot start a supervisor: {0}")]
     Spawn(io::Error),
-    /// It ended before it answered; its last line.
-    #[error("{0}")]
-    Ended(String),
+    /// It ended before it answered.
+    #[error("{line}")]
+    Ended {
+        /// Its last line.
+        line: String,
+        /// Its exit code: 2 for what it was told wrongly.
+        code: Option<i32>,
+    },
     /// It neither answered nor ended.
     #[error("the private supervisor has not answered within {} s; its log is {}", START_LIMIT.as_secs(), .0.display())]
     Silent(PathBuf),
+}
+
+impl StartError {
+    /// Whether it is what the user asked for that cannot be, such as a GPU model that nobody knows.
+    #[must_use]
+    pub const fn is_bad_input(&self) -> bool {
+        matches!(
+            self,
+            Self::Ended { code: Some(2), .. } | Self::Client(ClientError::Path(_))
+        )
+    }
 }
 
 /// What kind of supervisor a command wants, and where.
@@ -71,10 +87,10 @@ pub struct Wanted {
     pub sim: Option<String>,
     /// Wall seconds per simulated second for that.
     pub time_scale: Option<f64>,
-    /// This socket and no other.
-    pub socket: Option<PathBuf>,
     /// How it places jobs, if not as it does by itself.
     pub policy: Option<String>,
+    /// This socket and no other.
+    pub socket: Option<PathBuf>,
 }
 
 impl Wanted {
@@ -85,10 +101,16 @@ impl Wanted {
             return vec![socket.clone()];
         }
         match &self.sim {
-            // A supervisor of the machine's own GPUs, or of another model, is not what was asked for.
+            // A supervisor of the machine's own GPUs, or of another model or clock, is not what was asked for.
             Some(sim) if std::env::var_os("MIGM_SOCKET").is_none_or(|given| given.is_empty()) => {
-                let name = format!("sim-{}.sock", sim.replace(':', "x"));
-                vec![private_socket().with_file_name(name)]
+                let mut name = format!("sim-{}", sim.replace(':', "x"));
+                if let Some(scale) = self.time_scale {
+                    name.push_str(&format!("-{scale}").replace('.', "_"));
+                }
+                if let Some(policy) = &self.policy {
+                    name.push_str(&format!("-{policy}"));
+                }
+                vec![private_socket().with_file_name(name + ".sock")]
             }
             _ => socket_paths(),
         }
@@ -173,8 +195,14 @@ impl Starter {
         let log = socket.with_extension("log");
         if let Some(child) = &mut self.child {
             // A runner reaps all its children, so this one may be gone without a status here.
-            if child.try_wait().map_or(true, |status| status.is_some()) {
-                return Err(StartError::Ended(last_line(&log)));
+            let code = match child.try_wait() {
+                Ok(None) => None,
+                Ok(Some(status)) => Some(status.code()),
+                Err(_) => Some(None),
+            };
+            if let Some(code) = code {
+                let line = last_line(&log);
+                return Err(StartError::Ended { line, code });
             }
         } else if self.lock.is_none() {
             self.lock = take_lock(socket)?;
@@ -266,12 +294,12 @@ fn spawn(wanted: &Wanted, socket: &Path, log: &Path) -> Result<Child, StartError
     command.args(["supervisor", "--private"]);
     if let Some(sim) = &wanted.sim {
         command.args(["--sim", sim]);
+        if let Some(scale) = wanted.time_scale {
+            command.arg("--time-scale").arg(scale.to_string());
+        }
     }
     if let Some(policy) = &wanted.policy {
         command.args(["--policy", policy]);
-    }
-    if let Some(scale) = wanted.time_scale {
-        command.env("SIMGPU_TIME_SCALE", scale.to_string());
     }
     // It serves others after this command: nothing of the command's own attempt may stay in it.
     command
@@ -346,10 +374,15 @@ mod tests {
     fn a_simulated_gpu_has_a_socket_of_its_own() {
         let wanted = Wanted {
             sim: Some("a100-40gb:2".into()),
-            ..Wanted::default()
+            time_scale: Some(0.5),
+            policy: Some("sequential".into()),
+            socket: None,
         };
         let places = wanted.places();
         assert_eq!(places.len(), 1);
-        assert!(places[0].ends_with("sim-a100-40gbx2.sock"), "{places:?}");
+        assert!(
+            places[0].ends_with("sim-a100-40gbx2-0_5-sequential.sock"),
+            "{places:?}"
+        );
     }
 }

@@ -65,6 +65,12 @@ impl Link {
         &self.path
     }
 
+    /// How the supervisor was started, if it is a private one.
+    #[must_use]
+    pub const fn private(&self) -> Option<&Wanted> {
+        self.private.as_ref()
+    }
+
     /// The supervisor that this process has started, while it is not known to have ended.
     #[must_use]
     pub const fn child(&self) -> Option<u32> {
@@ -93,9 +99,9 @@ impl Link {
     /// [`Link::look`] has found the next.
     pub fn send(&mut self, request: &Request, attached: Option<BorrowedFd<'_>>) {
         if let State::Up(client) = &mut self.state
-            && client.send(request, attached).is_err()
+            && let Err(error) = client.send(request, attached)
         {
-            self.lose();
+            self.lose(&error);
         }
     }
 
@@ -107,20 +113,25 @@ impl Link {
         match client.receive(Duration::ZERO) {
             Ok(reply) => reply,
             Err(error) => {
-                if !matches!(error, ClientError::Closed | ClientError::Broken(_)) {
-                    super::say(error);
-                }
-                self.lose();
+                self.lose(&error);
                 None
             }
         }
     }
 
-    fn lose(&mut self) {
+    fn lose(&mut self, error: &ClientError) {
         let now = Instant::now();
+        let pause = match error {
+            ClientError::Closed | ClientError::Broken(_) => LOOK,
+            // One that cannot be understood, of another version say, is not asked ten times a second.
+            _ => {
+                super::say(error);
+                RESTART.1
+            }
+        };
         self.state = State::Down {
             starter: None,
-            look_at: now,
+            look_at: now + pause,
             start_at: now,
             pause: RESTART.0,
         };

@@ -26,6 +26,8 @@ use migm_shared::ids::JobId;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The same where others count on the record, or where another attempt could follow.
 const LONG_PATIENCE: Duration = Duration::from_secs(30);
+/// A job that waits less is not worth a word.
+const QUIET: Duration = Duration::from_secs(1);
 /// As much of the command line is told to the supervisor, for display, bytes.
 const SHOWN_COMMAND: usize = 16 << 10;
 
@@ -68,6 +70,8 @@ struct Runner {
     report: Option<File>,
     /// A process that outlives the leader of the attempt, once the user has been told of it.
     left_behind: Option<i32>,
+    /// When a user is told that the job waits, until it has been said.
+    tell_at: Option<Instant>,
 }
 
 /// Runs a job to its end and gives back its exit status as a shell shows it.
@@ -106,6 +110,7 @@ pub fn run(order: Order) -> Result<u8, JobError> {
         last: None,
         report,
         left_behind: None,
+        tell_at: Some(Instant::now() + QUIET),
     };
     if !runner.input.is_repeatable() {
         say(
@@ -153,7 +158,6 @@ fn nonce() -> u64 {
 impl Runner {
     fn go(&mut self) -> Result<i32, JobError> {
         self.introduce();
-        self.murmur(format_args!("waiting for a slice for `{}`", self.order.name));
         loop {
             if let Stage::Over(status) = self.stage {
                 return Ok(status);
@@ -174,7 +178,7 @@ impl Runner {
         let due = match &self.stage {
             Stage::Running(attempt) => attempt.kill_at(),
             Stage::Reported { until, .. } => *until,
-            Stage::Waiting => None,
+            Stage::Waiting => self.tell_at,
             Stage::Over(_) => return Ok(()),
         };
         let next = due.into_iter().chain(self.link.look_at()).min();
@@ -441,8 +445,9 @@ impl Runner {
         if signal == Some(Signal::SIGSTOP) && !self.terminal.is_lent() {
             return;
         }
+        let lent = wants_terminal && self.terminal.lend(group);
         // One that is to end must not be waited for.
-        if !(wants_terminal && self.terminal.lend(group)) && !attempt.is_stopping() {
+        if !lent && !attempt.is_stopping() {
             self.terminal.stop_with_attempt(group);
             self.terminal.lend_again(group);
         }
@@ -532,6 +537,10 @@ impl Runner {
         if self.link.look() {
             self.murmur("a supervisor answers again");
             self.introduce();
+        }
+        if matches!(self.stage, Stage::Waiting) && self.tell_at.take_if(|at| *at <= Instant::now()).is_some()
+        {
+            self.murmur(format_args!("waiting for a slice for `{}`", self.order.name));
         }
         let is_down = !self.link.is_up();
         let status = self.attempts.last().and_then(|last| last.status).unwrap_or(125);

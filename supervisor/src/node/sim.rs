@@ -187,6 +187,7 @@ fn time_scale_of(library: &Library) -> Result<Option<f64>, libloading::Error> {
 
 type Create = unsafe extern "C" fn(*const c_char, c_int, f64, *mut c_char, usize) -> c_int;
 type ById = unsafe extern "C" fn(*const c_char) -> c_int;
+type Clear = unsafe extern "C" fn() -> c_int;
 type TimeScale = unsafe extern "C" fn(*mut f64) -> c_int;
 type LastError = unsafe extern "C" fn() -> *const c_char;
 
@@ -276,6 +277,19 @@ impl SimulatedGpu {
     /// The library refused.
     pub fn remove(&self) -> Result<(), SimError> {
         self.by_id(b"simgpuRemove\0", "removing")
+    }
+
+    /// Removes this user's simulated GPUs that no living process has made or uses.
+    ///
+    /// # Errors
+    /// The library cannot be loaded or refused.
+    pub fn clear(links: &Path) -> Result<(), SimError> {
+        let gpu = Self::load(links)?;
+        // SAFETY: the simulated library exports this symbol with this type.
+        let clear = unsafe { gpu.library.get::<Clear>(b"simgpuClear\0") }?;
+        // SAFETY: it takes nothing.
+        let code = unsafe { clear() };
+        gpu.check(code, || "removing simulated GPUs".to_owned())
     }
 
     fn select(&self) -> Result<(), SimError> {

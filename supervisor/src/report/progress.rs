@@ -123,10 +123,11 @@ impl Progress {
             bar
         });
         bar.set_position(job.iteration);
-        bar.set_message(format!(
-            "{line}, {} reserved at most",
-            Bytes(job.figures.reserved)
-        ));
+        let peak = match job.figures.reserved {
+            0 => String::new(),
+            bytes => format!(", {} reserved at most", Bytes(bytes)),
+        };
+        bar.set_message(format!("{line}{peak}"));
     }
 }
 

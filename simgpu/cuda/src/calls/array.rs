@@ -62,19 +62,48 @@ fn create(array: Out<Handle>, wanted: Array3dDescription) -> Answer {
     }
     let element_bytes = channel * wanted.channels as usize;
     // A dimension of 0 is one that the array does not have.
-    let elements = wanted.width.checked_mul(wanted.height.max(1)).and_then(|n| n.checked_mul(wanted.depth.max(1)));
-    let bytes = elements.and_then(|n| n.checked_mul(element_bytes)).ok_or(Code::INVALID_VALUE)?;
+    let elements = wanted
+        .width
+        .checked_mul(wanted.height.max(1))
+        .and_then(|n| n.checked_mul(wanted.depth.max(1)));
+    let bytes = elements
+        .and_then(|n| n.checked_mul(element_bytes))
+        .ok_or(Code::INVALID_VALUE)?;
     let mut state = process.state();
     let (device, slice) = current_device(&state, context)?;
     let slice = Arc::clone(&slice);
-    let address = state.memory.allocate(&slice, (context, device), bytes as u64, Kind::Array, false)?;
+    let address = state
+        .memory
+        .allocate(&slice, (context, device), bytes as u64, Kind::Array, false)?;
     let handle = state.handles.next();
-    let Array3dDescription { width, height, depth, format, channels, flags } = wanted;
-    let made = Array { width, height, depth, format, channels, flags, element_bytes, address };
+    let Array3dDescription {
+        width,
+        height,
+        depth,
+        format,
+        channels,
+        flags,
+    } = wanted;
+    let made = Array {
+        width,
+        height,
+        depth,
+        format,
+        channels,
+        flags,
+        element_bytes,
+        address,
+    };
     state.memory.arrays.insert(handle, made);
     array.put(handle)
 }
 
 fn find(array: Handle) -> Answer<Array> {
-    Process::get()?.state().memory.arrays.get(&array).copied().ok_or(Code::INVALID_HANDLE)
+    Process::get()?
+        .state()
+        .memory
+        .arrays
+        .get(&array)
+        .copied()
+        .ok_or(Code::INVALID_HANDLE)
 }

@@ -247,5 +247,9 @@ pub(crate) fn synchronize(process: &Process, context: Handle) {
 
 fn default_limit(limit: c_int) -> Answer<usize> {
     let index = usize::try_from(limit).map_err(|_| Code::INVALID_VALUE)?;
-    LIMITS.get(index).copied().ok_or(if index < 10 { Code::UNSUPPORTED_LIMIT } else { Code::INVALID_VALUE })
+    LIMITS.get(index).copied().ok_or(if index < 10 {
+        Code::UNSUPPORTED_LIMIT
+    } else {
+        Code::INVALID_VALUE
+    })
 }

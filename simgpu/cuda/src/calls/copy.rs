@@ -121,22 +121,46 @@ entries! {
 
 fn unified(to: u64, from: u64, bytes: u64, stream: Handle, per_thread: bool, ending: Ending) -> Answer {
     let bytes = usize::try_from(bytes).map_err(|_| Code::INVALID_VALUE)?;
-    run(Region::row(End::Either(to), bytes), Region::row(End::Either(from), bytes), stream, per_thread, ending)
+    run(
+        Region::row(End::Either(to), bytes),
+        Region::row(End::Either(from), bytes),
+        stream,
+        per_thread,
+        ending,
+    )
 }
 
 fn to_device(to: u64, from: Host, bytes: u64, stream: Handle, per_thread: bool, ending: Ending) -> Answer {
     let bytes = usize::try_from(bytes).map_err(|_| Code::INVALID_VALUE)?;
-    run(Region::row(End::Device(to), bytes), Region::row(End::Host(from), bytes), stream, per_thread, ending)
+    run(
+        Region::row(End::Device(to), bytes),
+        Region::row(End::Host(from), bytes),
+        stream,
+        per_thread,
+        ending,
+    )
 }
 
 fn to_host(to: Host, from: u64, bytes: u64, stream: Handle, per_thread: bool, ending: Ending) -> Answer {
     let bytes = usize::try_from(bytes).map_err(|_| Code::INVALID_VALUE)?;
-    run(Region::row(End::Host(to), bytes), Region::row(End::Device(from), bytes), stream, per_thread, ending)
+    run(
+        Region::row(End::Host(to), bytes),
+        Region::row(End::Device(from), bytes),
+        stream,
+        per_thread,
+        ending,
+    )
 }
 
 fn on_device(to: u64, from: u64, bytes: u64, stream: Handle, per_thread: bool) -> Answer {
     let bytes = usize::try_from(bytes).map_err(|_| Code::INVALID_VALUE)?;
-    run(Region::row(End::Device(to), bytes), Region::row(End::Device(from), bytes), stream, per_thread, Later)
+    run(
+        Region::row(End::Device(to), bytes),
+        Region::row(End::Device(from), bytes),
+        stream,
+        per_thread,
+        Later,
+    )
 }
 
 fn plane(copy: In<Copy2d>, stream: Handle, per_thread: bool, ending: Ending) -> Answer {
@@ -161,7 +185,9 @@ fn run(to: Region, from: Region, stream: Handle, per_thread: bool, ending: Endin
     let transfer = Transfer::plan(&process.state(), to, from)?;
     let ticket = match transfer.work(process) {
         Some(work) => process.player.submit(lane, work, Vec::new())?,
-        None => process.player.submit(lane, crate::timeline::Work::Wait, Vec::new())?,
+        None => process
+            .player
+            .submit(lane, crate::timeline::Work::Wait, Vec::new())?,
     };
     if matches!(ending, Waits) || transfer.is_on_host() {
         process.player.wait(&[ticket]);

@@ -154,5 +154,10 @@ pub(crate) fn driver_version() -> i32 {
 /// `0000:3b:00.0`
 fn pci_bus_id(device: &crate::process::Device) -> String {
     let info = &device.info;
-    format!("{:04x}:{:02x}:{:02x}.0", info.pci_domain & 0xffff, info.pci_bus, info.pci_device)
+    format!(
+        "{:04x}:{:02x}:{:02x}.0",
+        info.pci_domain & 0xffff,
+        info.pci_bus,
+        info.pci_device
+    )
 }

@@ -18,7 +18,12 @@ struct Extent {
 }
 
 fn line(element: usize, count: usize) -> Extent {
-    Extent { element, width: count, rows: 1, pitch: 0 }
+    Extent {
+        element,
+        width: count,
+        rows: 1,
+        pitch: 0,
+    }
 }
 
 macro_rules! fills {
@@ -80,10 +85,20 @@ fills! {
         cuMemsetD2D32 cuMemsetD2D32_v2 cuMemsetD2D32_v2_ptds cuMemsetD2D32Async cuMemsetD2D32Async_ptsz;
 }
 
-fn fill(address: u64, value: u32, extent: Extent, stream: Handle, per_thread: bool, on_host_waits: bool) -> Answer {
+fn fill(
+    address: u64,
+    value: u32,
+    extent: Extent,
+    stream: Handle,
+    per_thread: bool,
+    on_host_waits: bool,
+) -> Answer {
     let (process, _) = current()?;
     let (lane, _) = process.lane(stream, per_thread)?;
-    let width = extent.width.checked_mul(extent.element).ok_or(Code::INVALID_VALUE)?;
+    let width = extent
+        .width
+        .checked_mul(extent.element)
+        .ok_or(Code::INVALID_VALUE)?;
     if width == 0 || extent.rows == 0 {
         return Ok(());
     }
@@ -95,7 +110,10 @@ fn fill(address: u64, value: u32, extent: Extent, stream: Handle, per_thread: bo
     let span = before_last.checked_add(width).ok_or(Code::INVALID_VALUE)? as u64;
     let state = process.state();
     if let Some((start, region)) = state.memory.host.find(address) {
-        if address.checked_add(span).is_none_or(|end| end > start + region.bytes as u64) {
+        if address
+            .checked_add(span)
+            .is_none_or(|end| end > start + region.bytes as u64)
+        {
             return Err(Code::INVALID_VALUE);
         }
         drop(state);
@@ -114,9 +132,16 @@ fn fill(address: u64, value: u32, extent: Extent, stream: Handle, per_thread: bo
     }
     let device = state.memory.device_of(address, span)?;
     drop(state);
-    let bandwidth = process.devices.get(device).ok_or(Code::INVALID_DEVICE)?.memory_bandwidth;
+    let bandwidth = process
+        .devices
+        .get(device)
+        .ok_or(Code::INVALID_DEVICE)?
+        .memory_bandwidth;
     #[expect(clippy::cast_precision_loss, reason = "byte counts are far below 2^53")]
     let seconds = (width * extent.rows) as f64 / bandwidth;
     // On device memory even the call without Async in its name does not wait.
-    process.player.submit(lane, Work::Pause(seconds), Vec::new()).map(drop)
+    process
+        .player
+        .submit(lane, Work::Pause(seconds), Vec::new())
+        .map(drop)
 }

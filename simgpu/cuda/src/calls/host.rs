@@ -60,7 +60,13 @@ fn allocate(place: Out<u64>, bytes: usize, flags: c_uint) -> Answer {
     }
     let mut state = process.state();
     let device = state.context(context)?.device;
-    let region = HostRegion { bytes, kind: HostKind::Pinned, flags, context, device };
+    let region = HostRegion {
+        bytes,
+        kind: HostKind::Pinned,
+        flags,
+        context,
+        device,
+    };
     let address = state.memory.host.allocate(region)?;
     place.put(address)
 }
@@ -72,7 +78,13 @@ fn register(place: Host, bytes: usize, flags: c_uint) -> Answer {
     }
     let mut state = process.state();
     let device = state.context(context)?.device;
-    let region = HostRegion { bytes, kind: HostKind::Registered, flags, context, device };
+    let region = HostRegion {
+        bytes,
+        kind: HostKind::Registered,
+        flags,
+        context,
+        device,
+    };
     state.memory.host.register(place.address(), region)
 }
 
@@ -84,4 +96,3 @@ fn device_address(place: Host, flags: c_uint) -> Answer<u64> {
     }
     Ok(place.address())
 }
-

@@ -111,7 +111,9 @@ fn allocate(bytes: u64, narrow: bool, null: bool) -> Answer<u64> {
     }
     let mut state = process.state();
     let (device, slice) = current_device(&state, context)?;
-    state.memory.allocate(&slice, (context, device), bytes, Kind::Plain, narrow)
+    state
+        .memory
+        .allocate(&slice, (context, device), bytes, Kind::Plain, narrow)
 }
 
 /// Bytes from row to row: the width, rounded up.
@@ -129,7 +131,12 @@ fn free(address: u64) -> Answer {
         return Ok(());
     }
     let mut state = process.state();
-    if state.memory.host.find(address).is_some_and(|(_, region)| region.kind == HostKind::Managed) {
+    if state
+        .memory
+        .host
+        .find(address)
+        .is_some_and(|(_, region)| region.kind == HostKind::Managed)
+    {
         return state.memory.host.free(address, HostKind::Managed);
     }
     let allocation = state.memory.remove(address, Kind::Plain)?;
@@ -163,8 +170,14 @@ fn managed(address: u64, bytes: u64) -> Answer {
     let (process, _) = current()?;
     let state = process.state();
     let (start, region) = state.memory.host.find(address).ok_or(Code::INVALID_VALUE)?;
-    let fits = address.checked_add(bytes).is_some_and(|end| end <= start + region.bytes as u64);
-    if region.kind == HostKind::Managed && fits && bytes > 0 { Ok(()) } else { Err(Code::INVALID_VALUE) }
+    let fits = address
+        .checked_add(bytes)
+        .is_some_and(|end| end <= start + region.bytes as u64);
+    if region.kind == HostKind::Managed && fits && bytes > 0 {
+        Ok(())
+    } else {
+        Err(Code::INVALID_VALUE)
+    }
 }
 
 fn prefetch(address: u64, bytes: u64, stream: u64, per_thread: bool) -> Answer {

@@ -76,10 +76,21 @@ impl Known {
 }
 
 fn find(state: &State, address: u64) -> Option<Known> {
-    let base = Known { access: 3, ..Known::NOTHING };
+    let base = Known {
+        access: 3,
+        ..Known::NOTHING
+    };
     if let Some((start, one)) = state.memory.find(address) {
         let (bytes, context, device) = (one.bytes, one.context, one.device);
-        return Some(Known { memory: MEMORY_DEVICE, start, bytes, context, device, number: start, ..base });
+        return Some(Known {
+            memory: MEMORY_DEVICE,
+            start,
+            bytes,
+            context,
+            device,
+            number: start,
+            ..base
+        });
     }
     if let Some((start, bytes, device)) = state.memory.virtual_memory.mapping_at(address) {
         let access = state.memory.virtual_memory.access(address).unwrap_or(0);
@@ -132,7 +143,11 @@ fn put(known: &Known, value: Out<u8>, attribute: c_int, address: u64) -> Answer 
         7 | 20 => word(known.number),
         8 => value.cast::<u8>().put(u8::from(known.managed)),
         // -2: CU_DEVICE_INVALID
-        9 => int(if nothing { -2 } else { i32::try_from(known.device).unwrap_or(i32::MAX) }),
+        9 => int(if nothing {
+            -2
+        } else {
+            i32::try_from(known.device).unwrap_or(i32::MAX)
+        }),
         10 | 13 | 15 | 21 => value.cast::<u8>().put(u8::from(attribute == 13 && !nothing)),
         11 | 19 => word(known.start),
         12 | 18 => word(known.bytes),

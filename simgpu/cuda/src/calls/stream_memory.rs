@@ -46,8 +46,14 @@ entries! {
 
 /// The default pool of one of the devices; others cannot be made.
 fn check_pool(pool: Handle) -> Answer {
-    let index = pool.checked_sub(1).and_then(|index| i32::try_from(index).ok()).ok_or(Code::INVALID_VALUE)?;
-    Process::get()?.device(index).map(drop).map_err(|_| Code::INVALID_VALUE)
+    let index = pool
+        .checked_sub(1)
+        .and_then(|index| i32::try_from(index).ok())
+        .ok_or(Code::INVALID_VALUE)?;
+    Process::get()?
+        .device(index)
+        .map(drop)
+        .map_err(|_| Code::INVALID_VALUE)
 }
 
 fn allocate(address: Out<u64>, bytes: u64, stream: Handle, per_thread: bool) -> Answer {
@@ -59,7 +65,9 @@ fn allocate(address: Out<u64>, bytes: u64, stream: Handle, per_thread: bool) -> 
     let mut state = process.state();
     let found = state.context(context)?;
     let (device, slice) = (found.device, Arc::clone(&found.slice));
-    let found = state.memory.allocate(&slice, (context, device), bytes, Kind::Plain, false)?;
+    let found = state
+        .memory
+        .allocate(&slice, (context, device), bytes, Kind::Plain, false)?;
     address.put(found)
 }
 
@@ -67,6 +75,12 @@ fn free(address: u64, stream: Handle, per_thread: bool) -> Answer {
     let process = Process::get()?;
     let (lane, _) = process.lane(stream, per_thread)?;
     let allocation = process.state().memory.remove(address, Kind::Plain)?;
-    let give = HostCall::Give { device: allocation.device, place: allocation.place };
-    process.player.submit(lane, Work::Effect(give), Vec::new()).map(drop)
+    let give = HostCall::Give {
+        device: allocation.device,
+        place: allocation.place,
+    };
+    process
+        .player
+        .submit(lane, Work::Effect(give), Vec::new())
+        .map(drop)
 }

@@ -4,7 +4,8 @@ use std::ffi::{c_int, c_ulonglong};
 use std::sync::Arc;
 
 use crate::abi::{
-    AccessDescription, AllocationProperties, LOCATION_DEVICE, LOCATION_HOST, LOCATION_HOST_NUMA_CURRENT, Location,
+    AccessDescription, AllocationProperties, LOCATION_DEVICE, LOCATION_HOST, LOCATION_HOST_NUMA_CURRENT,
+    Location,
 };
 use crate::code::{Answer, Code};
 use crate::gate::{Host, In, Out, entries};

@@ -38,7 +38,10 @@ impl Hardware for Bench {
 type Line = Timeline<Bench, &'static str>;
 
 fn kernel(seconds: f64, sms: u32) -> Work<&'static str> {
-    Work::Run { load: Load::Kernel { sms }, amount: seconds }
+    Work::Run {
+        load: Load::Kernel { sms },
+        amount: seconds,
+    }
 }
 
 fn play(line: &mut Line, now: f64) -> Vec<Due<&'static str>> {
@@ -55,7 +58,10 @@ fn mark(line: &mut Line, lane: LaneId) -> EventId {
 }
 
 fn close(found: Option<f64>, expected: f64) {
-    assert!(found.is_some_and(|found| (found - expected).abs() < 1e-6), "{found:?} is not {expected}");
+    assert!(
+        found.is_some_and(|found| (found - expected).abs() < 1e-6),
+        "{found:?} is not {expected}"
+    );
 }
 
 #[test]
@@ -81,7 +87,9 @@ fn steps_of_one_lane_follow_each_other_exactly_however_late_they_are_played() {
 #[test]
 fn kernels_that_fill_the_slice_share_it_and_small_ones_do_not_disturb() {
     let (mut line, bench) = (Line::new(), Arc::new(Bench::default()));
-    let lanes: Vec<_> = (0..4).map(|_| line.open_lane(bench.clone(), 1, Order::Free)).collect();
+    let lanes: Vec<_> = (0..4)
+        .map(|_| line.open_lane(bench.clone(), 1, Order::Free))
+        .collect();
     line.submit(lanes[0], kernel(1.0, 7), Vec::new());
     line.submit(lanes[1], kernel(1.0, 7), Vec::new());
     let (small_a, small_b) = (mark(&mut line, lanes[0]), mark(&mut line, lanes[1]));
@@ -102,8 +110,22 @@ fn two_copies_take_twice_as_long_as_one() {
     let (mut line, bench) = (Line::new(), Arc::new(Bench::default()));
     let one = line.open_lane(bench.clone(), 1, Order::Free);
     let two = line.open_lane(bench, 1, Order::Free);
-    line.submit(one, Work::Run { load: Load::Copy, amount: 100.0 }, Vec::new());
-    line.submit(two, Work::Run { load: Load::Copy, amount: 100.0 }, Vec::new());
+    line.submit(
+        one,
+        Work::Run {
+            load: Load::Copy,
+            amount: 100.0,
+        },
+        Vec::new(),
+    );
+    line.submit(
+        two,
+        Work::Run {
+            load: Load::Copy,
+            amount: 100.0,
+        },
+        Vec::new(),
+    );
     let event = mark(&mut line, two);
     assert!({
         play(&mut line, 0.5);
@@ -157,7 +179,11 @@ fn an_event_recorded_again_forgets_its_first_time() {
     line.submit(lane, Work::Pause(1.0), Vec::new());
     line.submit(lane, Work::Stamp(event), Vec::new());
     play(&mut line, 0.5);
-    assert_eq!(line.stamp(event), None, "the first record is no longer the event's");
+    assert_eq!(
+        line.stamp(event),
+        None,
+        "the first record is no longer the event's"
+    );
     play(&mut line, 2.0);
     close(line.stamp(event), 1.0);
 }
@@ -171,7 +197,9 @@ fn a_call_holds_its_lane_until_it_is_finished() {
     let end = mark(&mut line, lane);
     let due = play(&mut line, 1.0);
     assert_eq!(due[0], Due::Effect("given"));
-    let Due::Call("called", ticket) = due[1] else { panic!("{due:?}") };
+    let Due::Call("called", ticket) = due[1] else {
+        panic!("{due:?}")
+    };
     play(&mut line, 3.0);
     assert_eq!(line.stamp(end), None);
     line.finish(ticket);

@@ -10,6 +10,7 @@
 //! A supervisor that dies meanwhile is looked for as a runner does, and asked about the batch by number.
 
 use std::collections::BTreeSet;
+use std::io::IsTerminal;
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -34,7 +35,11 @@ pub use spec::{BatchSpec, JobSpec, SpecError};
 
 /// The longest wait between two looks at runners and arrivals.
 const LOOK: Duration = Duration::from_millis(100);
-/// When all runners have ended, how long the summary may take.
+/// How often people are shown changes in bytes and iterations, of which the supervisor does not tell.
+const REFRESH: Duration = Duration::from_millis(500);
+/// When all runners have ended, how long until the summary is asked for.
+const ASK_AGAIN: Duration = Duration::from_secs(2);
+/// And how long it may take.
 const SUMMARY_LIMIT: Duration = Duration::from_secs(60);
 
 /// How a batch is run.
@@ -68,6 +73,15 @@ pub enum BatchError {
     /// No supervisor, or no system call.
     #[error(transparent)]
     Job(#[from] JobError),
+    /// A supervisor answers, and it is not known to place jobs as asked.
+    #[error("the supervisor at {} was not started with the policy {policy}; end it, or set MIGM_SOCKET to \
+             another place", path.display())]
+    OtherPolicy {
+        /// As asked.
+        policy: String,
+        /// Its socket.
+        path: PathBuf,
+    },
     /// A runner cannot be started.
     #[error("cannot start {}: {source}", program.display())]
     Spawn {
@@ -116,6 +130,9 @@ struct Batch<'a> {
     id: Option<BatchId>,
     clock: Option<Clock>,
     accepted: BTreeSet<JobId>,
+    /// Somebody looks on.
+    for_people: bool,
+    refreshed: Instant,
     runners: Vec<Runner>,
     summary: Option<BatchSummary>,
     interrupted: Option<Signal>,
@@ -132,6 +149,14 @@ pub fn run(
     watch: &mut dyn FnMut(&News<'_>),
 ) -> Result<BatchSummary, BatchError> {
     let link = Link::open(&options.wanted)?;
+    if let Some(policy) = &options.wanted.policy
+        && link.private().and_then(|started| started.policy.as_ref()) != Some(policy)
+    {
+        return Err(BatchError::OtherPolicy {
+            policy: policy.clone(),
+            path: link.path().to_owned(),
+        });
+    }
     let signals = Signals::take()?;
     let mut batch = Batch {
         spec,
@@ -142,6 +167,8 @@ pub fn run(
         id: None,
         clock: None,
         accepted: BTreeSet::new(),
+        for_people: std::io::stderr().is_terminal(),
+        refreshed: Instant::now(),
         runners: Vec::new(),
         summary: None,
         interrupted: None,
@@ -182,7 +209,7 @@ impl Batch<'_> {
         });
         later.sort_by(|a, b| a.arrival.total_cmp(&b.arrival));
         let mut later = later.into_iter().peekable();
-        let mut all_ended_at = None;
+        let (mut all_ended_at, mut asked_again) = (None, false);
         loop {
             self.turn()?;
             let scale = self.clock.map_or(1.0, |clock| clock.time_scale);
@@ -203,16 +230,18 @@ impl Batch<'_> {
             }
             if self.runners.iter().all(|runner| runner.ended.is_some()) {
                 // A runner may have ended without a job; then the summary has fewer and is as good as it
-                // gets. It is asked for again: the one that came may have been the one of before.
-                let since = *all_ended_at.get_or_insert_with(|| {
-                    if let Some(batch) = self.id {
-                        self.link.send(&Request::WatchBatch { batch }, None);
-                    }
-                    Instant::now()
-                });
+                // gets.
+                let since = *all_ended_at.get_or_insert_with(Instant::now);
                 let is_recent = |summary: &BatchSummary| summary.jobs.len() >= self.accepted.len();
                 if let Some(summary) = self.summary.take_if(|summary| is_recent(summary)) {
                     return Ok(summary);
+                }
+                // The one that came may have been of before the last arrival.
+                if since.elapsed() > ASK_AGAIN && !asked_again {
+                    asked_again = true;
+                    if let Some(batch) = self.id {
+                        self.link.send(&Request::WatchBatch { batch }, None);
+                    }
                 }
                 if since.elapsed() > SUMMARY_LIMIT {
                     return Err(BatchError::NoSummary);
@@ -247,6 +276,10 @@ impl Batch<'_> {
         while let Some(reply) = self.link.receive() {
             self.on_reply(reply);
         }
+        if self.for_people && self.clock.is_some() && self.refreshed.elapsed() >= REFRESH {
+            self.refreshed = Instant::now();
+            self.link.send(&Request::Status, None);
+        }
         if self.link.look() {
             match self.id {
                 Some(batch) => self.link.send(&Request::WatchBatch { batch }, None),
@@ -265,12 +298,17 @@ impl Batch<'_> {
     fn on_reply(&mut self, reply: Reply) {
         match reply {
             Reply::BatchOpened { batch } => self.id = Some(batch),
-            Reply::Status(node) => {
+            Reply::Status(node) if self.clock.is_none() => {
                 self.clock = Some(Clock {
                     simulated: node.simulated,
                     time_scale: node.time_scale,
                 });
                 (self.watch)(&News::Node(&node));
+            }
+            Reply::Status(node) => {
+                for job in node.jobs.iter().filter(|job| self.accepted.contains(&job.id)) {
+                    (self.watch)(&News::Job(job));
+                }
             }
             Reply::BatchJob(job) => {
                 self.accepted.insert(job.id);

@@ -2,41 +2,27 @@
 
 use std::fs::File;
 use std::io::{IoSliceMut, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::OnceLock;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use migm_shared::frame::{Decoder, encode};
 use migm_shared::ids::{AttemptId, Incarnation, JobId};
+use migm_shared::page::CounterPage;
 use migm_supervisor::control::{
     AttemptRecord, Figures, Grant, JobState, JobStatus, Outcome, Reply, Request, Submission, Unmet,
 };
+use nix::sys::mman::{MapFlags, ProtFlags, mmap};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
+use nix::unistd::Pid;
 use tempfile::TempDir;
+
+use crate::binary::migm;
 
 /// Longer than anything here takes on a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(20);
-
-/// The `migm` of this build. Tests of another package get it from no variable, so it is built by name; cargo
-/// has nothing to do when it is fresh.
-pub fn migm() -> &'static Path {
-    static MIGM: OnceLock<PathBuf> = OnceLock::new();
-    MIGM.get_or_init(|| {
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--package", "migm", "--bin", "migm"]);
-        if !cfg!(debug_assertions) {
-            build.arg("--release");
-        }
-        let built = build.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap();
-        assert!(built.success(), "migm does not build");
-        // This test lies in `deps` beside it.
-        let test = std::env::current_exe().unwrap();
-        test.parent().unwrap().parent().unwrap().join("migm")
-    })
-}
 
 /// Waits until it is so, and fails the test when it does not become so.
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -283,4 +269,37 @@ pub fn grant(submission: &Submission, attempt: u32) -> Grant {
 /// What the runner says of attempts, without times.
 pub fn outcomes(attempts: &[AttemptRecord]) -> Vec<Option<Outcome>> {
     attempts.iter().map(|attempt| attempt.outcome).collect()
+}
+
+pub fn pid_of(child: &Child) -> Pid {
+    Pid::from_raw(i32::try_from(child.id()).unwrap())
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+pub fn is_alive(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
+    state.is_some_and(|state| state != 'Z')
+}
+
+pub fn wait_for_file(path: &Path) -> String {
+    let mut content = String::new();
+    until(&format!("{} is there", path.display()), || {
+        content = std::fs::read_to_string(path).unwrap_or_default();
+        content.ends_with('\n')
+    });
+    content
+}
+
+/// The page that a runner has sent, as one of its processes maps it.
+pub fn map(file: impl AsFd) -> &'static CounterPage {
+    let size = std::num::NonZeroUsize::new(size_of::<CounterPage>()).unwrap();
+    let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+    // SAFETY: a fresh mapping at a place of the kernel's choice touches no other memory.
+    let page = unsafe { mmap(None, size, access, MapFlags::MAP_SHARED, file, 0) }.unwrap();
+    // SAFETY: the page is of this size and made of atomics; the mapping stays until the test ends.
+    unsafe { page.cast::<CounterPage>().as_ref() }
 }
