@@ -30,7 +30,11 @@ impl ComputeProfile {
     /// `1g.5gb` for one that fills its GPU instance, else `1c.3g.20gb`.
     #[must_use]
     pub fn name(&self, gi: &Profile) -> String {
-        if self.slices == gi.compute { gi.name.to_owned() } else { format!("{}c.{}", self.slices, gi.name) }
+        if self.slices == gi.compute {
+            gi.name.to_owned()
+        } else {
+            format!("{}c.{}", self.slices, gi.name)
+        }
     }
 }
 
@@ -50,26 +54,42 @@ pub fn compute_profiles(model: &'static Model, gi: &Profile) -> Vec<ComputeProfi
     };
     sizes
         .iter()
-        .map(|&(number, slices, count)| ComputeProfile { number, slices, count, sms: compute_sms(model, gi, slices) })
+        .map(|&(number, slices, count)| ComputeProfile {
+            number,
+            slices,
+            count,
+            sms: compute_sms(model, gi, slices),
+        })
         .collect()
 }
 
 fn smallest(model: &Model) -> u32 {
-    model.profiles.iter().map(|profile| profile.size).min().unwrap_or(0)
+    model
+        .profiles
+        .iter()
+        .map(|profile| profile.size)
+        .min()
+        .unwrap_or(0)
 }
 
 /// The lowest start, or the one asked for, at which the profile fits beside what is there.
 pub(crate) fn free_start(instance: &GpuInstance, profile: ComputeProfile, asked: Option<u32>) -> Option<u32> {
-    profile.starts().filter(|start| asked.is_none_or(|asked| asked == *start)).find(|&start| {
-        instance.compute_instances().all(|(_, other)| {
-            start + profile.slices <= other.start.get() || other.start.get() + other.size.get() <= start
+    profile
+        .starts()
+        .filter(|start| asked.is_none_or(|asked| asked == *start))
+        .find(|&start| {
+            instance.compute_instances().all(|(_, other)| {
+                start + profile.slices <= other.start.get() || other.start.get() + other.size.get() <= start
+            })
         })
-    })
 }
 
 /// How many more of the profile fit.
 pub(crate) fn remaining(instance: &GpuInstance, profile: ComputeProfile) -> u32 {
-    let free = profile.starts().filter(|&start| free_start(instance, profile, Some(start)).is_some()).count();
+    let free = profile
+        .starts()
+        .filter(|&start| free_start(instance, profile, Some(start)).is_some())
+        .count();
     u32::try_from(free).unwrap_or(0)
 }
 
@@ -80,25 +100,42 @@ mod tests {
 
     fn names(key: &str, question: u32) -> Vec<(String, u32, u32)> {
         let model = &MODELS[find(key).unwrap()];
-        let gi = model.profiles.iter().find(|profile| profile.question == question).unwrap();
-        compute_profiles(model, gi).iter().map(|profile| (profile.name(gi), profile.count, profile.sms)).collect()
+        let gi = model
+            .profiles
+            .iter()
+            .find(|profile| profile.question == question)
+            .unwrap();
+        compute_profiles(model, gi)
+            .iter()
+            .map(|profile| (profile.name(gi), profile.count, profile.sms))
+            .collect()
     }
 
     #[test]
     fn compute_profiles_as_listed_for_a_3g() {
         let expected = [("1c.3g.20gb", 3, 14), ("2c.3g.20gb", 1, 28), ("3g.20gb", 1, 42)];
-        assert_eq!(names("a100-40gb", 2), expected.map(|(name, count, sms)| (name.to_owned(), count, sms)));
+        assert_eq!(
+            names("a100-40gb", 2),
+            expected.map(|(name, count, sms)| (name.to_owned(), count, sms))
+        );
     }
 
     #[test]
     fn a_full_3g_of_an_h100_has_60_multiprocessors() {
-        assert_eq!(names("h100-80gb", 2).last().unwrap(), &("3g.40gb".to_owned(), 1, 60));
+        assert_eq!(
+            names("h100-80gb", 2).last().unwrap(),
+            &("3g.40gb".to_owned(), 1, 60)
+        );
     }
 
     #[test]
     fn the_double_memory_1g_has_its_own_profile() {
         let model = &MODELS[find("a100-40gb").unwrap()];
-        let doubled = model.profiles.iter().find(|profile| profile.question == 9).unwrap();
+        let doubled = model
+            .profiles
+            .iter()
+            .find(|profile| profile.question == 9)
+            .unwrap();
         assert_eq!(compute_profiles(model, doubled)[0].number, 7);
     }
 
@@ -107,7 +144,11 @@ mod tests {
         for model in &MODELS {
             for gi in model.profiles {
                 for profile in compute_profiles(model, gi) {
-                    assert!(profile.starts().all(|start| start + profile.slices <= gi.compute), "{}", gi.name);
+                    assert!(
+                        profile.starts().all(|start| start + profile.slices <= gi.compute),
+                        "{}",
+                        gi.name
+                    );
                 }
             }
         }

@@ -16,7 +16,7 @@ use nix::unistd::getuid;
 
 use crate::identity::gpu_uuid;
 use crate::lock::Guard;
-use crate::model::{self, MODELS, ModelError};
+use crate::model::{self, ModelError};
 use crate::state::{GPUS, LAYOUT, MAGIC, State, driver_branch, monotonic};
 
 /// The driver that a state has unless told otherwise.
@@ -28,7 +28,7 @@ pub enum FileError {
     /// The GPUs were not understood.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// The count after the colon is no number from 1 to [`GPUS`].
+    /// The count after the colon is no number from 1 to 64.
     #[error("`{given}`: `{count}` is not a number of GPUs (1 to {GPUS})")]
     Count {
         /// All that was given.
@@ -97,7 +97,10 @@ impl Plan {
             let (key, count) = part.trim().split_once(':').unwrap_or((part.trim(), "1"));
             let index = model::find(key)?;
             let number = count.parse().ok().filter(|number| (1..=GPUS).contains(number));
-            let number = number.ok_or_else(|| FileError::Count { given: gpus.to_owned(), count: count.to_owned() })?;
+            let number = number.ok_or_else(|| FileError::Count {
+                given: gpus.to_owned(),
+                count: count.to_owned(),
+            })?;
             models.extend(std::iter::repeat_n(index, number));
         }
         if models.len() > GPUS {
@@ -110,7 +113,12 @@ impl Plan {
         if driver_branch(driver).is_none() || driver.len() > 31 || !driver.split('.').all(digits) {
             return Err(FileError::Driver(driver.to_owned()));
         }
-        Ok(Self { models, mig, time_scale, driver: driver.to_owned() })
+        Ok(Self {
+            models,
+            mig,
+            time_scale,
+            driver: driver.to_owned(),
+        })
     }
 }
 
@@ -166,7 +174,10 @@ impl Drop for Mapping {
 impl Mapping {
     pub(crate) fn locked(&self) -> Locked<'_> {
         let state: &State = self;
-        Locked { state, _guard: state.lock.lock() }
+        Locked {
+            state,
+            _guard: state.lock.lock(),
+        }
     }
 
     pub(crate) fn id(&self) -> &str {
@@ -174,30 +185,57 @@ impl Mapping {
     }
 
     fn of(file: File, id: &str, path: &Path) -> Result<Self, FileError> {
-        let failed = |what, errno: nix::errno::Errno| FileError::Io { what, path: path.to_owned(), error: errno.into() };
-        let file = Flock::lock(file, FlockArg::LockSharedNonblock).map_err(|(_, errno)| failed("lock", errno))?;
+        let failed = |what, errno: nix::errno::Errno| FileError::Io {
+            what,
+            path: path.to_owned(),
+            error: errno.into(),
+        };
+        let file =
+            Flock::lock(file, FlockArg::LockSharedNonblock).map_err(|(_, errno)| failed("lock", errno))?;
         let length = NonZeroUsize::new(size_of::<State>()).unwrap_or(NonZeroUsize::MIN);
         let rights = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: no address is asked for, so nothing that is mapped is replaced.
         let state = unsafe { mmap(None, length, rights, MapFlags::MAP_SHARED, &*file, 0) }
             .map_err(|errno| failed("map", errno))?;
-        Ok(Self { state: state.cast(), id: id.to_owned(), _file: file })
+        Ok(Self {
+            state: state.cast(),
+            id: id.to_owned(),
+            _file: file,
+        })
     }
 
     /// Opens the state of this id.
     pub(crate) fn open(id: &str) -> Result<Arc<Self>, FileError> {
-        let path = path_of(id)?;
-        let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(&path);
+        Self::open_file(id, path_of(id)?)
+    }
+
+    fn open_file(id: &str, path: PathBuf) -> Result<Arc<Self>, FileError> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(&path);
         let file = file.map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => FileError::Missing { id: id.to_owned(), path: path.clone() },
-            _ => FileError::Io { what: "open", path: path.clone(), error },
+            std::io::ErrorKind::NotFound => FileError::Missing {
+                id: id.to_owned(),
+                path: path.clone(),
+            },
+            _ => FileError::Io {
+                what: "open",
+                path: path.clone(),
+                error,
+            },
         })?;
         let length = file.metadata().map(|metadata| metadata.len()).unwrap_or(0);
         if length < size_of::<State>() as u64 {
             return Err(FileError::Layout { path, found: 0 });
         }
         let mapping = Self::of(file, id, &path)?;
-        let found = if mapping.magic.get() == MAGIC { mapping.layout.get() } else { 0 };
+        let found = if mapping.magic.get() == MAGIC {
+            mapping.layout.get()
+        } else {
+            0
+        };
         if found != LAYOUT || length != size_of::<State>() as u64 {
             return Err(FileError::Layout { path, found });
         }
@@ -214,8 +252,17 @@ impl Mapping {
             let id = random_id()?;
             let path = directory.join(prefix() + &id);
             let unfinished = path.with_extension("new");
-            let io = |what, error| FileError::Io { what, path: path.clone(), error };
-            let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&unfinished);
+            let io = |what, error| FileError::Io {
+                what,
+                path: path.clone(),
+                error,
+            };
+            let file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&unfinished);
             let file = match file {
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => continue,
                 file => file.map_err(|error| io("create", error))?,
@@ -247,7 +294,7 @@ impl Mapping {
         for ((index, gpu), &model) in (0..).zip(&self.gpus).zip(&plan.models) {
             // SAFETY: as above.
             unsafe { gpu.config.format() };
-            gpu.model.set(u32::try_from(model).unwrap_or(0) % MODELS.len() as u32);
+            gpu.model.set(u32::try_from(model).unwrap_or(0));
             gpu.mig.set(plan.mig.into());
             gpu.mig_pending.set(plan.mig.into());
             gpu.meters[0].at.set(monotonic());
@@ -284,7 +331,11 @@ fn random_id() -> Result<String, FileError> {
     let mut bytes = [0; 6];
     File::open(&path)
         .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut bytes))
-        .map_err(|error| FileError::Io { what: "read", path, error })?;
+        .map_err(|error| FileError::Io {
+            what: "read",
+            path,
+            error,
+        })?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
@@ -292,32 +343,52 @@ fn random_id() -> Result<String, FileError> {
 pub fn remove(id: &str) -> Result<(), FileError> {
     let path = path_of(id)?;
     fs::remove_file(&path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => FileError::Missing { id: id.to_owned(), path },
-        _ => FileError::Io { what: "remove", path, error },
+        std::io::ErrorKind::NotFound => FileError::Missing {
+            id: id.to_owned(),
+            path,
+        },
+        _ => FileError::Io {
+            what: "remove",
+            path,
+            error,
+        },
     })
 }
 
-/// Removes this user's states that no process has open; says how many.
+/// Removes this user's states that no living process made or uses; says how many.
 pub fn clear() -> Result<usize, FileError> {
     clear_in(&directory())
 }
 
 fn clear_in(directory: &Path) -> Result<usize, FileError> {
     let prefix = prefix();
-    let io = |error| FileError::Io { what: "list", path: directory.to_owned(), error };
+    let io = |error| FileError::Io {
+        what: "list",
+        path: directory.to_owned(),
+        error,
+    };
     let mut removed = 0;
     for entry in fs::read_dir(directory).map_err(io)? {
         let entry = entry.map_err(io)?;
-        if !entry.file_name().to_string_lossy().starts_with(&prefix) {
-            continue;
-        }
-        let opened = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(entry.path());
-        let Ok(file) = opened else { continue };
-        if Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok() && fs::remove_file(entry.path()).is_ok() {
-            removed += 1;
+        if entry.file_name().to_string_lossy().starts_with(&prefix) && is_abandoned(&entry.path()) {
+            removed += usize::from(fs::remove_file(entry.path()).is_ok());
         }
     }
     Ok(removed)
+}
+
+/// Nobody has it open; nor does a process live in it that closed all its files since.
+fn is_abandoned(path: &Path) -> bool {
+    let inhabited = Mapping::open_file("", path.to_owned()).is_ok_and(|mapping| {
+        let state = mapping.locked();
+        state.used_records().any(|record| !record.process().is_dead())
+    });
+    let opened = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path);
+    let locked = |file| Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok();
+    !inhabited && opened.is_ok_and(locked)
 }
 
 #[cfg(test)]
@@ -336,8 +407,14 @@ mod tests {
     #[test]
     fn a_bad_specification_is_named() {
         let text = |gpus| plan(gpus).unwrap_err().to_string();
-        assert_eq!(text("a100-40gb:0"), "`a100-40gb:0`: `0` is not a number of GPUs (1 to 64)");
-        assert_eq!(text("a100-40gb:60,a100-40gb:5"), "65 GPUs asked, a simulated machine has at most 64");
+        assert_eq!(
+            text("a100-40gb:0"),
+            "`a100-40gb:0`: `0` is not a number of GPUs (1 to 64)"
+        );
+        assert_eq!(
+            text("a100-40gb:60,a100-40gb:5"),
+            "65 GPUs asked, a simulated machine has at most 64"
+        );
         assert!(text("").starts_with("unknown GPU ``"));
         assert!(Plan::parse("a100-40gb", true, f64::NAN, DEFAULT_DRIVER).is_err());
         assert!(Plan::parse("a100-40gb", true, 1.0, "new").is_err());
@@ -346,7 +423,10 @@ mod tests {
     #[test]
     fn an_id_cannot_leave_the_directory() {
         assert!(matches!(Mapping::open("../x"), Err(FileError::Id(_))));
-        assert!(matches!(Mapping::open("0123456789ab"), Err(FileError::Missing { .. })));
+        assert!(matches!(
+            Mapping::open("0123456789ab"),
+            Err(FileError::Missing { .. })
+        ));
     }
 
     #[test]
@@ -354,7 +434,10 @@ mod tests {
         let mapping = Mapping::create(&plan("a100-40gb").unwrap()).unwrap();
         mapping.layout.set(LAYOUT + 1);
         let text = Mapping::open(mapping.id()).unwrap_err().to_string();
-        assert!(text.ends_with("has layout 2, this program reads layout 1"), "{text}");
+        assert!(
+            text.ends_with("has layout 2, this program reads layout 1"),
+            "{text}"
+        );
         remove(mapping.id()).unwrap();
     }
 

@@ -31,7 +31,7 @@ mod tenant;
 mod visible;
 
 pub use machine::{
-    AttachError, CopyMark, DeviceInfo, DeviceRef, KernelMark, Machine, MemoryInfo, OpenError, OutOfMemory, SliceRef,
-    Tenant,
+    AttachError, CopyMark, DeviceInfo, DeviceRef, KernelMark, Machine, MemoryInfo, OpenError, OutOfMemory,
+    SliceRef, Tenant,
 };
 pub use tenant::ProcessUse;

@@ -38,7 +38,10 @@ impl Lock {
         let robust = unsafe { libc::pthread_mutexattr_setrobust(attributes, libc::PTHREAD_MUTEX_ROBUST) };
         // SAFETY: the cell is memory for a mutex that nobody uses, as the caller says.
         let ready = unsafe { libc::pthread_mutex_init(self.0.get(), attributes) };
-        assert!((made, shared, robust, ready) == (0, 0, 0, 0), "no robust mutexes on this system");
+        assert!(
+            (made, shared, robust, ready) == (0, 0, 0, 0),
+            "no robust mutexes on this system"
+        );
     }
 
     /// Waits for the lock.
@@ -52,7 +55,10 @@ impl Lock {
                 let repaired = unsafe { libc::pthread_mutex_consistent(self.0.get()) };
                 debug_assert_eq!(repaired, 0);
             }
-            error => panic!("the state's lock is broken: {}", std::io::Error::from_raw_os_error(error)),
+            error => panic!(
+                "the state's lock is broken: {}",
+                std::io::Error::from_raw_os_error(error)
+            ),
         }
         Guard(self)
     }
@@ -62,5 +68,40 @@ impl Drop for Guard<'_> {
     fn drop(&mut self) {
         // SAFETY: the guard exists only while this thread holds the mutex.
         unsafe { libc::pthread_mutex_unlock(self.0.0.get()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    use crate::files::{DEFAULT_DRIVER, Mapping, Plan, remove};
+
+    #[test]
+    fn a_holder_killed_inside_the_lock_does_not_keep_it() {
+        if let Ok(id) = std::env::var("TEST_HOLD_LOCK_OF") {
+            let mapping = Mapping::open(&id).unwrap();
+            let _held = mapping.locked();
+            nix::sys::signal::raise(nix::sys::signal::Signal::SIGKILL).unwrap();
+        }
+        let mapping = Mapping::create(&Plan::parse("a100-40gb", true, 1.0, DEFAULT_DRIVER).unwrap()).unwrap();
+        for _ in 0..3 {
+            let mut holder = Command::new(std::env::current_exe().unwrap());
+            holder.args([
+                "--exact",
+                "lock::tests::a_holder_killed_inside_the_lock_does_not_keep_it",
+            ]);
+            let ended = holder
+                .env("TEST_HOLD_LOCK_OF", mapping.id())
+                .output()
+                .unwrap()
+                .status;
+            assert_eq!(ended.signal(), Some(9), "the holder must die inside");
+            // Would hang, were the lock not given on.
+            let state = mapping.locked();
+            assert_eq!(state.gpu_count.get(), 1);
+        }
+        remove(mapping.id()).unwrap();
     }
 }

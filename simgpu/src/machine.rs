@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::files::{FileError, Mapping, Plan};
-use crate::state::{State, driver_branch, monotonic};
+use crate::model::Model;
+use crate::state::{Gpu, State, driver_branch, monotonic};
 
 pub use crate::tenant::{CopyMark, KernelMark, Tenant};
 
@@ -136,12 +137,16 @@ impl Machine {
     pub fn open() -> Result<Self, OpenError> {
         let selected = SELECTED.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let id = selected.or_else(|| std::env::var("SIMGPU_ID").ok().filter(|id| !id.is_empty()));
-        Ok(Self { mapping: Mapping::open(&id.ok_or(OpenError::NotSet)?)? })
+        Ok(Self {
+            mapping: Mapping::open(&id.ok_or(OpenError::NotSet)?)?,
+        })
     }
 
     /// Makes a machine of its own.
     pub fn create(plan: &Plan) -> Result<Self, FileError> {
-        Ok(Self { mapping: Mapping::create(plan)? })
+        Ok(Self {
+            mapping: Mapping::create(plan)?,
+        })
     }
 
     /// What `SIMGPU_ID` must be for another process to use this machine.
@@ -154,6 +159,24 @@ impl Machine {
         &self.mapping
     }
 
+    /// Number of GPUs.
+    #[must_use]
+    pub fn gpu_count(&self) -> u32 {
+        u32::try_from(self.mapping().gpus().count()).unwrap_or(0)
+    }
+
+    /// What kind of GPU it is.
+    #[must_use]
+    pub fn model(&self, gpu: u32) -> Option<&'static Model> {
+        self.mapping().gpu(gpu).map(Gpu::model)
+    }
+
+    /// UUID of a GPU.
+    #[must_use]
+    pub fn gpu_uuid(&self, gpu: u32) -> Option<[u8; 16]> {
+        self.mapping().gpu(gpu).map(Gpu::uuid)
+    }
+
     /// Wall seconds per simulated second.
     #[must_use]
     pub fn time_scale(&self) -> f64 {
@@ -163,7 +186,10 @@ impl Machine {
     /// Simulated seconds: the machine's monotonic clock divided by the time scale.
     #[must_use]
     pub fn sim_now(&self) -> f64 {
-        #[expect(clippy::cast_precision_loss, reason = "nanoseconds since boot stay below 2^53 for 104 days")]
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "nanoseconds since boot stay below 2^53 for 104 days"
+        )]
         let wall = monotonic() as f64 / 1e9;
         wall / self.time_scale()
     }
@@ -184,7 +210,11 @@ impl Machine {
     #[must_use]
     pub fn driver_version(&self) -> i32 {
         let branch = self.driver_branch();
-        CUDA_VERSIONS.iter().rev().find(|(from, _)| *from <= branch).map_or(11_000, |(_, version)| *version)
+        CUDA_VERSIONS
+            .iter()
+            .rev()
+            .find(|(from, _)| *from <= branch)
+            .map_or(11_000, |(_, version)| *version)
     }
 
     /// What a device is. Of a slice destroyed meanwhile: no multiprocessors, no memory.
@@ -214,7 +244,12 @@ impl Machine {
             l2_bytes: model.l2_bytes,
         };
         let Some(slice) = device.slice else { return whole };
-        let mig = DeviceInfo { is_mig: true, gi: Some(slice.gi), ci: Some(slice.ci), ..whole };
+        let mig = DeviceInfo {
+            is_mig: true,
+            gi: Some(slice.gi),
+            ci: Some(slice.ci),
+            ..whole
+        };
         match self.compute_instance(device) {
             Ok(info) => DeviceInfo {
                 name: format!("{} MIG {}", model.product, info.profile.name(info.parent.profile)),
@@ -223,7 +258,12 @@ impl Machine {
                 memory_total: info.parent.profile.memory_mib << 20,
                 ..mig
             },
-            Err(_) => DeviceInfo { uuid: [0; 16], sms: 0, memory_total: 0, ..mig },
+            Err(_) => DeviceInfo {
+                uuid: [0; 16],
+                sms: 0,
+                memory_total: 0,
+                ..mig
+            },
         }
     }
 

@@ -34,7 +34,13 @@ pub struct Engines {
 
 impl Engines {
     const fn new(copy: u32, decoder: u32, encoder: u32, jpeg: u32, ofa: u32) -> Self {
-        Self { copy, decoder, encoder, jpeg, ofa }
+        Self {
+            copy,
+            decoder,
+            encoder,
+            jpeg,
+            ofa,
+        }
     }
 
     /// The sum of both.
@@ -147,7 +153,11 @@ impl Model {
     /// Most GPU instances at once.
     #[must_use]
     pub fn max_instances(&self) -> u32 {
-        self.profiles.iter().map(|profile| profile.count).max().unwrap_or(0)
+        self.profiles
+            .iter()
+            .map(|profile| profile.count)
+            .max()
+            .unwrap_or(0)
     }
 
     /// All its engines: those of the profile that takes the whole grid.
@@ -183,7 +193,11 @@ pub enum ModelError {
 }
 
 fn known() -> String {
-    MODELS.iter().map(|model| model.key).collect::<Vec<_>>().join(", ")
+    MODELS
+        .iter()
+        .map(|model| model.key)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// The index in [`MODELS`] of the GPU with this name.
@@ -234,7 +248,18 @@ const fn row(
 ) -> Profile {
     let [copy, decoder, encoder, jpeg, ofa] = engines;
     let engines = Engines::new(copy, decoder, encoder, jpeg, ofa);
-    Profile { name, id, question, compute, size, count, memory_mib, sms, engines, starts }
+    Profile {
+        name,
+        id,
+        question,
+        compute,
+        size,
+        count,
+        memory_mib,
+        sms,
+        engines,
+        starts,
+    }
 }
 
 #[rustfmt::skip]
@@ -314,7 +339,11 @@ pub static MODELS: [Model; 5] = [
         memory_clock_khz: 1_215_000,
         memory_bus_bits: 5120,
         l2_bytes: 40 << 20,
-        power: Power { idle: 55.0, limit: 400.0, copy: 20.0 },
+        power: Power {
+            idle: 55.0,
+            limit: 400.0,
+            copy: 20.0,
+        },
         bus_bytes_per_second: 25e9,
         profiles: A100_40,
     },
@@ -333,7 +362,11 @@ pub static MODELS: [Model; 5] = [
         memory_clock_khz: 1_593_000,
         memory_bus_bits: 5120,
         l2_bytes: 40 << 20,
-        power: Power { idle: 60.0, limit: 400.0, copy: 20.0 },
+        power: Power {
+            idle: 60.0,
+            limit: 400.0,
+            copy: 20.0,
+        },
         bus_bytes_per_second: 25e9,
         profiles: A100_80,
     },
@@ -352,7 +385,11 @@ pub static MODELS: [Model; 5] = [
         memory_clock_khz: 2_619_000,
         memory_bus_bits: 5120,
         l2_bytes: 50 << 20,
-        power: Power { idle: 70.0, limit: 700.0, copy: 30.0 },
+        power: Power {
+            idle: 70.0,
+            limit: 700.0,
+            copy: 30.0,
+        },
         bus_bytes_per_second: 50e9,
         profiles: H100_80,
     },
@@ -371,7 +408,11 @@ pub static MODELS: [Model; 5] = [
         memory_clock_khz: 1_215_000,
         memory_bus_bits: 3072,
         l2_bytes: 24 << 20,
-        power: Power { idle: 30.0, limit: 165.0, copy: 10.0 },
+        power: Power {
+            idle: 30.0,
+            limit: 165.0,
+            copy: 10.0,
+        },
         bus_bytes_per_second: 25e9,
         profiles: A30,
     },
@@ -390,7 +431,11 @@ pub static MODELS: [Model; 5] = [
         memory_clock_khz: 12_481_000,
         memory_bus_bits: 512,
         l2_bytes: 128 << 20,
-        power: Power { idle: 35.0, limit: 600.0, copy: 20.0 },
+        power: Power {
+            idle: 35.0,
+            limit: 600.0,
+            copy: 20.0,
+        },
         bus_bytes_per_second: 50e9,
         profiles: RTX_PRO_6000,
     },
@@ -403,22 +448,39 @@ mod tests {
     #[test]
     fn a_gpu_without_sourced_placements_is_refused_by_name() {
         let text = find("b200-180gb").unwrap_err().to_string();
-        assert!(text.starts_with("placements of `b200-180gb` are not known"), "{text}");
+        assert!(
+            text.starts_with("placements of `b200-180gb` are not known"),
+            "{text}"
+        );
     }
 
     #[test]
     fn an_unknown_name_lists_the_known() {
         let text = find("A100").unwrap_err().to_string();
-        assert!(text.starts_with("unknown GPU `A100`; simulated GPUs: a100-40gb, a100-80gb"), "{text}");
+        assert!(
+            text.starts_with("unknown GPU `A100`; simulated GPUs: a100-40gb, a100-80gb"),
+            "{text}"
+        );
     }
 
     #[test]
     fn tables_are_consistent() {
         for model in &MODELS {
             for profile in model.profiles {
-                assert!(profile.starts.iter().all(|start| start + profile.size <= model.grid), "{}", profile.name);
+                assert!(
+                    profile
+                        .starts
+                        .iter()
+                        .all(|start| start + profile.size <= model.grid),
+                    "{}",
+                    profile.name
+                );
                 assert!(profile.engines.within(model.engines()), "{}", profile.name);
-                assert!(profile.memory_mib <= model.framebuffer_mib - model.reserved_mib, "{}", profile.name);
+                assert!(
+                    profile.memory_mib <= model.framebuffer_mib - model.reserved_mib,
+                    "{}",
+                    profile.name
+                );
                 let same = |other: &&Profile| other.id == profile.id || other.question == profile.question;
                 assert_eq!(model.profiles.iter().filter(same).count(), 1, "{}", profile.name);
             }

@@ -45,8 +45,13 @@ impl Rules {
     #[must_use]
     pub fn fits(&self, present: &[Placed], new: Placed) -> bool {
         let profile = self.profile(new);
-        let engines = present.iter().fold(profile.engines, |sum: Engines, placed| sum.plus(self.profile(*placed).engines));
-        let same = present.iter().filter(|placed| placed.profile == new.profile).count();
+        let engines = present.iter().fold(profile.engines, |sum: Engines, placed| {
+            sum.plus(self.profile(*placed).engines)
+        });
+        let same = present
+            .iter()
+            .filter(|placed| placed.profile == new.profile)
+            .count();
         let refused_pair = |placed: &Placed| {
             let pair = (self.profile(*placed).compute, profile.compute);
             self.branch < FOUR_WITH_THREE && (pair == (3, 4) || pair == (4, 3))
@@ -54,11 +59,17 @@ impl Rules {
         profile.starts.contains(&new.start)
             && same < profile.count as usize
             && engines.within(self.model.engines())
-            && !present.iter().any(|placed| self.overlap(*placed, new) || refused_pair(placed))
+            && !present
+                .iter()
+                .any(|placed| self.overlap(*placed, new) || refused_pair(placed))
     }
 
     /// Starts that `profile` can take beside `present`.
-    pub fn free_starts<'a>(&'a self, present: &'a [Placed], profile: usize) -> impl Iterator<Item = u32> + 'a {
+    pub fn free_starts<'a>(
+        &'a self,
+        present: &'a [Placed],
+        profile: usize,
+    ) -> impl Iterator<Item = u32> + 'a {
         self.model.profiles[profile]
             .starts
             .iter()
@@ -83,14 +94,25 @@ impl Rules {
     /// Where the driver puts `profile` when it is not told; `None` when it fits nowhere.
     #[must_use]
     pub fn default_start(&self, present: &[Placed], profile: usize) -> Option<u32> {
-        let shape = |placed: Placed| (self.profile(placed).compute, self.profile(placed).size, placed.start);
+        let shape = |placed: Placed| {
+            (
+                self.profile(placed).compute,
+                self.profile(placed).size,
+                placed.start,
+            )
+        };
         let present_shapes: Vec<Shape> = present.iter().map(|placed| shape(*placed)).collect();
         let layouts: Vec<&Vec<Shape>> = self
             .maximal_layouts()
             .iter()
             .filter(|layout| present_shapes.iter().all(|shape| layout.contains(shape)))
             .collect();
-        let kept = |start| layouts.iter().filter(|layout| layout.contains(&shape(Placed { profile, start }))).count();
+        let kept = |start| {
+            layouts
+                .iter()
+                .filter(|layout| layout.contains(&shape(Placed { profile, start })))
+                .count()
+        };
         // max_by_key takes the last of equals; the lowest start must win.
         self.free_starts(present, profile)
             .map(|start| (kept(start), start))
@@ -102,14 +124,27 @@ impl Rules {
     fn maximal_layouts(&self) -> &'static [Vec<Shape>] {
         static LAYOUTS: [[OnceLock<Vec<Vec<Shape>>>; 2]; MODELS.len()] =
             [const { [const { OnceLock::new() }; 2] }; MODELS.len()];
-        let index = MODELS.iter().position(|model| std::ptr::eq(model, self.model)).unwrap_or(0);
+        let index = MODELS
+            .iter()
+            .position(|model| std::ptr::eq(model, self.model))
+            .unwrap_or(0);
         LAYOUTS[index][usize::from(self.branch >= FOUR_WITH_THREE)].get_or_init(|| {
             let shapes = self.distinct_shapes();
             self.states(&shapes)
                 .into_iter()
-                .filter(|layout| shapes.iter().all(|&profile| self.free_starts(layout, profile).next().is_none()))
+                .filter(|layout| {
+                    shapes
+                        .iter()
+                        .all(|&profile| self.free_starts(layout, profile).next().is_none())
+                })
                 .map(|layout| {
-                    let shape = |placed: &Placed| (self.profile(*placed).compute, self.profile(*placed).size, placed.start);
+                    let shape = |placed: &Placed| {
+                        (
+                            self.profile(*placed).compute,
+                            self.profile(*placed).size,
+                            placed.start,
+                        )
+                    };
                     layout.iter().map(shape).collect()
                 })
                 .collect()
@@ -118,7 +153,12 @@ impl Rules {
 
     /// Per compute slices and size the first profile of the table.
     fn distinct_shapes(&self) -> Vec<usize> {
-        let shape = |index: usize| (self.model.profiles[index].compute, self.model.profiles[index].size);
+        let shape = |index: usize| {
+            (
+                self.model.profiles[index].compute,
+                self.model.profiles[index].size,
+            )
+        };
         (0..self.model.profiles.len())
             .filter(|&index| (0..index).all(|earlier| shape(earlier) != shape(index)))
             .collect()
@@ -129,7 +169,12 @@ impl Rules {
     pub fn states(&self, profiles: &[usize]) -> Vec<Vec<Placed>> {
         let candidates: Vec<Placed> = profiles
             .iter()
-            .flat_map(|&profile| self.model.profiles[profile].starts.iter().map(move |&start| Placed { profile, start }))
+            .flat_map(|&profile| {
+                self.model.profiles[profile]
+                    .starts
+                    .iter()
+                    .map(move |&start| Placed { profile, start })
+            })
             .collect();
         let mut states = vec![(0, Vec::new())];
         let mut next = 0;
@@ -162,11 +207,19 @@ mod tests {
     use crate::model::find;
 
     fn rules(key: &str, branch: u32) -> Rules {
-        Rules { model: &MODELS[find(key).unwrap()], branch }
+        Rules {
+            model: &MODELS[find(key).unwrap()],
+            branch,
+        }
     }
 
     fn profile(rules: &Rules, id: u32) -> usize {
-        rules.model.profiles.iter().position(|profile| profile.id == id).unwrap()
+        rules
+            .model
+            .profiles
+            .iter()
+            .position(|profile| profile.id == id)
+            .unwrap()
     }
 
     /// Starts that a sequence of creations by profile id gets.
@@ -192,28 +245,43 @@ mod tests {
             (&[14, 19, 19, 19, 19, 19], &[4, 6, 0, 1, 2, 3]),
             (&[9, 19, 14, 19], &[4, 0, 2, 1]),
         ] {
-            assert_eq!(created(&rules, ids), starts.iter().map(|&start| Some(start)).collect::<Vec<_>>(), "{ids:?}");
+            assert_eq!(
+                created(&rules, ids),
+                starts.iter().map(|&start| Some(start)).collect::<Vec<_>>(),
+                "{ids:?}"
+            );
         }
     }
 
     #[test]
     fn the_guides_failing_order_fails() {
-        assert_eq!(created(&rules("a100-40gb", 570), &[19, 19, 14, 9]), [Some(6), Some(4), Some(0), None]);
+        assert_eq!(
+            created(&rules("a100-40gb", 570), &[19, 19, 14, 9]),
+            [Some(6), Some(4), Some(0), None]
+        );
     }
 
     #[test]
     fn a30_and_rtx_fill_upwards() {
-        assert_eq!(created(&rules("a30-24gb", 570), &[14, 14, 14, 14]), [Some(0), Some(1), Some(2), Some(3)]);
+        assert_eq!(
+            created(&rules("a30-24gb", 570), &[14, 14, 14, 14]),
+            [Some(0), Some(1), Some(2), Some(3)]
+        );
         let rtx = rules("rtx-pro-6000-blackwell-96gb", 575);
         assert_eq!(created(&rtx, &[14, 14, 5]), [Some(0), Some(3), Some(6)]);
     }
 
     fn counts(key: &str, branch: u32, keep: impl Fn(&Profile) -> bool) -> (usize, usize) {
         let rules = rules(key, branch);
-        let profiles: Vec<usize> =
-            (0..rules.model.profiles.len()).filter(|&index| keep(&rules.model.profiles[index])).collect();
+        let profiles: Vec<usize> = (0..rules.model.profiles.len())
+            .filter(|&index| keep(&rules.model.profiles[index]))
+            .collect();
         let states = rules.states(&profiles);
-        let full = |layout: &&Vec<Placed>| profiles.iter().all(|&profile| rules.free_starts(layout, profile).next().is_none());
+        let full = |layout: &&Vec<Placed>| {
+            profiles
+                .iter()
+                .all(|&profile| rules.free_starts(layout, profile).next().is_none())
+        };
         (states.len(), states.iter().filter(full).count())
     }
 
@@ -222,21 +290,36 @@ mod tests {
         let base = |profile: &Profile| profile.question <= 4;
         assert_eq!(counts("a100-40gb", 570, base), (298, 19));
         assert_eq!(counts("a100-40gb", 470, base), (297, 18));
-        assert_eq!(counts("a100-40gb", 570, |profile| base(profile) || profile.question == 9), (723, 78));
+        assert_eq!(
+            counts("a100-40gb", 570, |profile| base(profile) || profile.question == 9),
+            (723, 78)
+        );
         assert_eq!(counts("h100-80gb", 570, |_| true), (2319, 239));
         assert_eq!(counts("a30-24gb", 570, base), (26, 5));
         assert_eq!(counts("a30-24gb", 570, |_| true), (76, 17));
-        assert_eq!(counts("rtx-pro-6000-blackwell-96gb", 575, |profile| !profile.is_graphics()), (304, 97));
+        assert_eq!(
+            counts("rtx-pro-6000-blackwell-96gb", 575, |profile| !profile
+                .is_graphics()),
+            (304, 97)
+        );
         assert_eq!(counts("rtx-pro-6000-blackwell-96gb", 575, |_| true), (717, 302));
     }
 
     #[test]
     fn instance_ids_follow_size_and_place() {
         let a100 = rules("a100-40gb", 570);
-        let id = |rules: &Rules, profile_id, start| rules.instance_id(Placed { profile: profile(rules, profile_id), start });
+        let id = |rules: &Rules, profile_id, start| {
+            rules.instance_id(Placed {
+                profile: profile(rules, profile_id),
+                start,
+            })
+        };
         assert_eq!(id(&a100, 19, 6), 13);
         assert_eq!(id(&a100, 15, 4), 5);
-        assert_eq!((id(&a100, 9, 0), id(&a100, 9, 4), id(&a100, 5, 0), id(&a100, 0, 0)), (1, 2, 1, 0));
+        assert_eq!(
+            (id(&a100, 9, 0), id(&a100, 9, 4), id(&a100, 5, 0), id(&a100, 0, 0)),
+            (1, 2, 1, 0)
+        );
         assert_eq!(id(&rules("a30-24gb", 570), 5, 2), 2);
         let rtx = rules("rtx-pro-6000-blackwell-96gb", 575);
         assert_eq!((id(&rtx, 14, 9), id(&rtx, 5, 0)), (6, 1));
@@ -252,7 +335,10 @@ mod tests {
     fn one_jpeg_engine_allows_one_media_instance_on_an_a30() {
         let a30 = rules("a30-24gb", 570);
         assert_eq!(created(&a30, &[21, 6]), [Some(0), None]);
-        let present = [Placed { profile: profile(&a30, 21), start: 0 }];
+        let present = [Placed {
+            profile: profile(&a30, 21),
+            start: 0,
+        }];
         assert_eq!(a30.remaining(&present, profile(&a30, 6)), 0);
         assert_eq!(a30.remaining(&present, profile(&a30, 14)), 3);
     }

@@ -29,7 +29,11 @@ impl Stat {
         let state = *fields.next()?.as_bytes().first()?;
         let threads = fields.nth(16)?.parse().ok()?;
         let start = fields.nth(1)?.parse().ok()?;
-        Some(Self { state, threads, start })
+        Some(Self {
+            state,
+            threads,
+            start,
+        })
     }
 }
 
@@ -53,7 +57,8 @@ impl Process {
             Ok(None) => false,
             Err(error) => {
                 error.raw_os_error() == Some(libc::ESRCH)
-                    || (error.kind() == std::io::ErrorKind::NotFound && fs::exists("/proc/self/stat").unwrap_or(false))
+                    || (error.kind() == std::io::ErrorKind::NotFound
+                        && fs::exists("/proc/self/stat").unwrap_or(false))
             }
         }
     }
@@ -75,14 +80,23 @@ mod tests {
         let this = Process::this();
         assert!(this.start > 0);
         assert!(!this.is_dead());
-        assert!(Process { start: this.start + 1, ..this }.is_dead());
+        assert!(
+            Process {
+                start: this.start + 1,
+                ..this
+            }
+            .is_dead()
+        );
     }
 
     #[test]
     fn a_zombie_is_dead() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let start = Stat::read(child.id()).unwrap().unwrap().start;
-        let process = Process { pid: child.id(), start };
+        let process = Process {
+            pid: child.id(),
+            start,
+        };
         assert!(!process.is_dead());
         child.kill().unwrap();
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);

@@ -161,7 +161,10 @@ pub(crate) struct Record {
 
 impl Record {
     pub(crate) fn process(&self) -> Process {
-        Process { pid: self.pid.get(), start: self.start.get() }
+        Process {
+            pid: self.pid.get(),
+            start: self.start.get(),
+        }
     }
 
     pub(crate) fn is_on(&self, gpu: u32, gi: u32) -> bool {
@@ -191,22 +194,31 @@ impl Gpu {
 
     /// The living GPU instances with their ids.
     pub(crate) fn gpu_instances(&self) -> impl Iterator<Item = (u32, &GpuInstance)> {
-        (0_u32..).zip(&self.instances).filter(|(_, instance)| instance.live.get() != 0)
+        (0_u32..)
+            .zip(&self.instances)
+            .filter(|(_, instance)| instance.live.get() != 0)
     }
 
     pub(crate) fn gpu_instance(&self, gi: u32) -> Option<&GpuInstance> {
-        self.instances.get(gi as usize).filter(|instance| instance.live.get() != 0)
+        self.instances
+            .get(gi as usize)
+            .filter(|instance| instance.live.get() != 0)
     }
 
     /// What stands where.
     pub(crate) fn layout(&self) -> Vec<Placed> {
-        self.gpu_instances().map(|(_, instance)| instance.placed()).collect()
+        self.gpu_instances()
+            .map(|(_, instance)| instance.placed())
+            .collect()
     }
 }
 
 impl GpuInstance {
     pub(crate) fn placed(&self) -> Placed {
-        Placed { profile: self.profile.get() as usize, start: self.start.get() }
+        Placed {
+            profile: self.profile.get() as usize,
+            start: self.start.get(),
+        }
     }
 
     pub(crate) fn profile(&self, model: &'static Model) -> &'static Profile {
@@ -214,11 +226,15 @@ impl GpuInstance {
     }
 
     pub(crate) fn compute_instances(&self) -> impl Iterator<Item = (u32, &ComputeInstance)> {
-        (0_u32..).zip(&self.instances).filter(|(_, instance)| instance.live.get() != 0)
+        (0_u32..)
+            .zip(&self.instances)
+            .filter(|(_, instance)| instance.live.get() != 0)
     }
 
     pub(crate) fn compute_instance(&self, ci: u32) -> Option<&ComputeInstance> {
-        self.instances.get(ci as usize).filter(|instance| instance.live.get() != 0)
+        self.instances
+            .get(ci as usize)
+            .filter(|instance| instance.live.get() != 0)
     }
 }
 
@@ -234,7 +250,11 @@ pub(crate) fn compute_sms(model: &'static Model, gi: &Profile, slices: u32) -> u
     if slices >= gi.compute {
         return gi.sms;
     }
-    let one = model.profiles.iter().find(|profile| profile.compute == 1).map_or(0, |profile| profile.sms);
+    let one = model
+        .profiles
+        .iter()
+        .find(|profile| profile.compute == 1)
+        .map_or(0, |profile| profile.sms);
     one * slices
 }
 
@@ -254,7 +274,11 @@ impl State {
     }
 
     pub(crate) fn driver(&self) -> String {
-        let bytes: Vec<u8> = self.driver.iter().flat_map(|word| word.get().to_le_bytes()).collect();
+        let bytes: Vec<u8> = self
+            .driver
+            .iter()
+            .flat_map(|word| word.get().to_le_bytes())
+            .collect();
         String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned()
     }
 
@@ -269,7 +293,10 @@ impl State {
     }
 
     pub(crate) fn rules(&self, gpu: &Gpu) -> Rules {
-        Rules { model: gpu.model(), branch: driver_branch(&self.driver()).unwrap_or(0) }
+        Rules {
+            model: gpu.model(),
+            branch: driver_branch(&self.driver()).unwrap_or(0),
+        }
     }
 
     pub(crate) fn next_serial(&self) -> u32 {
@@ -280,7 +307,10 @@ impl State {
 
     /// Bytes held on a GPU's instance, or on the whole GPU with [`WHOLE`].
     pub(crate) fn bytes_used(&self, gpu: u32, gi: u32) -> u64 {
-        self.used_records().filter(|record| record.is_on(gpu, gi)).map(|record| record.bytes.get()).sum()
+        self.used_records()
+            .filter(|record| record.is_on(gpu, gi))
+            .map(|record| record.bytes.get())
+            .sum()
     }
 }
 

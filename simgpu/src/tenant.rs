@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::files::Mapping;
-use crate::machine::{AttachError, DeviceRef, MemoryInfo, OutOfMemory};
+use crate::machine::{AttachError, DeviceRef, Machine, MemoryInfo, OutOfMemory};
 use crate::process::Process;
 use crate::state::{Gpu, RECORDS, Record, State, WHOLE, monotonic};
 
@@ -81,7 +81,8 @@ impl State {
         let mib = if gi == WHOLE {
             model.framebuffer_mib - model.reserved_mib
         } else {
-            gpu.gpu_instance(gi).map_or(0, |instance| instance.profile(model).memory_mib)
+            gpu.gpu_instance(gi)
+                .map_or(0, |instance| instance.profile(model).memory_mib)
         };
         mib << 20
     }
@@ -89,13 +90,21 @@ impl State {
     pub(crate) fn memory(&self, index: u32, gi: u32) -> MemoryInfo {
         let total = self.gpu(index).map_or(0, |gpu| self.capacity(gpu, gi));
         let used = self.bytes_used(index, gi);
-        MemoryInfo { total, used, free: total.saturating_sub(used) }
+        MemoryInfo {
+            total,
+            used,
+            free: total.saturating_sub(used),
+        }
     }
 
     /// Whether `asked` more bytes fit.
     fn room(&self, index: u32, gi: u32, asked: u64) -> Result<(), OutOfMemory> {
         let MemoryInfo { total, free, .. } = self.memory(index, gi);
-        if asked <= free { Ok(()) } else { Err(OutOfMemory { asked, free, total }) }
+        if asked <= free {
+            Ok(())
+        } else {
+            Err(OutOfMemory { asked, free, total })
+        }
     }
 
     fn room_after_reaping(&self, index: u32, gi: u32, asked: u64) -> Result<(), OutOfMemory> {
@@ -124,20 +133,36 @@ impl State {
             *uses.entry(key).or_default() += record.bytes.get();
         }
         let slice = |gi, ci| (gi != WHOLE).then_some((gi, ci));
-        uses.into_iter().map(|((gi, ci, pid), bytes)| ProcessUse { pid, bytes, slice: slice(gi, ci) }).collect()
+        uses.into_iter()
+            .map(|((gi, ci, pid), bytes)| ProcessUse {
+                pid,
+                bytes,
+                slice: slice(gi, ci),
+            })
+            .collect()
     }
 
     /// Whether the device exists as it did when the reference was made.
     fn is_there(&self, device: DeviceRef) -> bool {
-        let Some(gpu) = self.gpu(device.gpu) else { return false };
-        let Some(slice) = device.slice else { return gpu.mig.get() == 0 };
-        let compute = gpu.gpu_instance(slice.gi).and_then(|instance| instance.compute_instance(slice.ci));
+        let Some(gpu) = self.gpu(device.gpu) else {
+            return false;
+        };
+        let Some(slice) = device.slice else {
+            return gpu.mig.get() == 0;
+        };
+        let compute = gpu
+            .gpu_instance(slice.gi)
+            .and_then(|instance| instance.compute_instance(slice.ci));
         compute.is_some_and(|compute| compute.serial.get() == slice.serial)
     }
 }
 
 impl Tenant {
-    pub(crate) fn attach(mapping: &Arc<Mapping>, device: DeviceRef, context_bytes: u64) -> Result<Self, AttachError> {
+    pub(crate) fn attach(
+        mapping: &Arc<Mapping>,
+        device: DeviceRef,
+        context_bytes: u64,
+    ) -> Result<Self, AttachError> {
         let state = mapping.locked();
         if !state.is_there(device) {
             return Err(AttachError::DeviceGone);
@@ -161,7 +186,14 @@ impl Tenant {
         state.records_end.set(state.records_end.get().max(end));
         place.used.set(1);
         drop(state);
-        Ok(Self { mapping: Arc::clone(mapping), record, owner: process.pid, gpu: device.gpu, gi, ci })
+        Ok(Self {
+            mapping: Arc::clone(mapping),
+            record,
+            owner: process.pid,
+            gpu: device.gpu,
+            gi,
+            ci,
+        })
     }
 
     /// Whether this is the process that attached, and not a child forked since.
@@ -176,7 +208,11 @@ impl Tenant {
     /// Takes memory. The limit is the slice's, over all its processes.
     pub fn charge(&self, bytes: u64) -> Result<(), OutOfMemory> {
         if !self.is_ours() {
-            return Err(OutOfMemory { asked: bytes, free: 0, total: 0 });
+            return Err(OutOfMemory {
+                asked: bytes,
+                free: 0,
+                total: 0,
+            });
         }
         let state = self.mapping.locked();
         state.room_after_reaping(self.gpu, self.gi, bytes)?;
@@ -234,7 +270,9 @@ impl Tenant {
     #[must_use]
     pub fn sm_share(&self, wanted: u32) -> f64 {
         let state = self.mapping.locked();
-        let Some(gpu) = state.gpu(self.gpu) else { return 1.0 };
+        let Some(gpu) = state.gpu(self.gpu) else {
+            return 1.0;
+        };
         state.reap_at_times(monotonic());
         let turns = state.turns(self.gpu, gpu, self.gi, self.ci);
         let process = self.record(&state).process();
@@ -245,7 +283,10 @@ impl Tenant {
             .map(|record| record.sms.get())
             .sum::<u64>();
         let all_wanted = ours.max(wanted.into()).max(1);
-        #[expect(clippy::cast_precision_loss, reason = "counts of multiprocessors and processes")]
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "counts of multiprocessors and processes"
+        )]
         let share = f64::from(turns.sms.max(1)) / all_wanted as f64;
         #[expect(clippy::cast_precision_loss, reason = "as above")]
         let processes = turns.processes.max(1) as f64;
@@ -269,9 +310,37 @@ impl Tenant {
     #[must_use]
     pub fn copy_bandwidth(&self) -> f64 {
         let state = self.mapping.locked();
-        let Some(gpu) = state.gpu(self.gpu) else { return 1.0 };
+        let Some(gpu) = state.gpu(self.gpu) else {
+            return 1.0;
+        };
         state.reap_at_times(monotonic());
         gpu.model().bus_bytes_per_second / f64::from(state.activity(self.gpu, gpu).copies.max(1))
+    }
+}
+
+impl Machine {
+    /// Bytes of a GPU instance; or of the whole GPU: with MIG on the sum over its instances.
+    #[must_use]
+    pub fn memory(&self, gpu: u32, gi: Option<u32>) -> MemoryInfo {
+        let state = self.mapping().locked();
+        state.reap(monotonic());
+        if let Some(gi) = gi {
+            return state.memory(gpu, gi);
+        }
+        let total = state.gpu(gpu).map_or(0, |gpu| state.capacity(gpu, WHOLE));
+        let on_gpu = state.used_records().filter(|record| record.gpu.get() == gpu);
+        let used = on_gpu.map(|record| record.bytes.get()).sum();
+        MemoryInfo {
+            total,
+            used,
+            free: total.saturating_sub(used),
+        }
+    }
+
+    /// Living processes on a GPU.
+    #[must_use]
+    pub fn processes(&self, gpu: u32) -> Vec<ProcessUse> {
+        self.mapping().locked().processes(gpu)
     }
 }
 
