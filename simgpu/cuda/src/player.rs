@@ -48,6 +48,9 @@ pub(crate) enum HostCall {
     },
 }
 
+/// A call on its way to the thread that makes it, and the step to end afterwards.
+type Called = (HostCall, Option<Ticket>);
+
 /// The program's own argument to its host function; only handed back to it.
 #[derive(Debug)]
 pub(crate) struct UserData(pub(crate) *mut c_void);
@@ -154,11 +157,11 @@ impl Player {
         }
     }
 
-    fn calls(&self) -> Sender<(HostCall, Option<Ticket>)> {
-        static CALLS: Mutex<Option<Sender<(HostCall, Option<Ticket>)>>> = Mutex::new(None);
+    fn calls(&self) -> Sender<Called> {
+        static CALLS: Mutex<Option<Sender<Called>>> = Mutex::new(None);
         let mut calls = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
         let start = || {
-            let (sender, receiver) = channel::<(HostCall, Option<Ticket>)>();
+            let (sender, receiver) = channel::<Called>();
             spawn("simgpu-calls", move || {
                 for (call, ticket) in receiver {
                     match call {
