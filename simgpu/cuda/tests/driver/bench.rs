@@ -179,7 +179,10 @@ impl Running {
             .unwrap();
         let status = self.child.wait().unwrap();
         // A program that found no test to play would succeed as well.
-        assert!(status.success() && out.contains("1 passed"), "{status}\n{out}\n{err}");
+        assert!(
+            status.success() && out.contains("1 passed"),
+            "{status}\n{out}\n{err}"
+        );
         err
     }
 }

@@ -18,23 +18,31 @@ pub const NOT_SUPPORTED: i32 = 801;
 
 /// A PTX module with one kernel and one variable of 4,096 bytes.
 pub const PTX: &CStr = c".version 7.0\n.target sm_80\n.address_size 64\n\
-    .visible .global .align 8 .b8 table[4096];\n.visible .entry axpy() { ret; }\n.visible .entry slow() { ret; }\n";
+    .visible .global .align 8 .b8 table[4096];\n.visible .entry axpy() { ret; }\n.visible .entry slow() { ret; }\n\
+    .visible .entry hold() { ret; }\n";
 
 /// What can be an argument: numbers and addresses, which go in the same registers.
 pub trait Argument {
     fn word(self) -> u64;
 }
 
-macro_rules! numbers {
-    ($($kind:ty)*) => {$(
-        impl Argument for $kind {
-            fn word(self) -> u64 {
-                i128::from(self) as u64
-            }
-        }
-    )*};
+impl Argument for i32 {
+    fn word(self) -> u64 {
+        u64::from(self.cast_unsigned())
+    }
 }
-numbers!(i32 u32 u64);
+
+impl Argument for u32 {
+    fn word(self) -> u64 {
+        u64::from(self)
+    }
+}
+
+impl Argument for u64 {
+    fn word(self) -> u64 {
+        self
+    }
+}
 
 impl Argument for usize {
     fn word(self) -> u64 {
@@ -169,6 +177,18 @@ impl Driver {
         event
     }
 
+    /// Holds streams until all that the test submits meanwhile is queued, so that no gap between two calls counts;
+    /// answers the event at which they start.
+    pub fn hold(&self, streams: &[u64]) -> u64 {
+        let (hold, aside) = (self.function(c"hold"), self.stream(1));
+        self.launch(hold, aside);
+        let start = self.record(aside);
+        streams
+            .iter()
+            .for_each(|&stream| good!(self, cuStreamWaitEvent, stream, start, 0));
+        start
+    }
+
     /// Simulated seconds between two events, once both happened.
     pub fn seconds(&self, start: u64, end: u64) -> f64 {
         good!(self, cuEventSynchronize, end);
@@ -185,6 +205,11 @@ pub fn call_address(address: u64, arguments: &[u64]) -> i32 {
     words[..arguments.len()].copy_from_slice(arguments);
     let [a, b, c, d, e, f, g, h, i, j, k] = words;
     // SAFETY: the address is that of a C function that takes words; those beyond what it takes are the caller's.
-    let function: Function = unsafe { std::mem::transmute(address as usize) };
+    let function: Function = unsafe { std::mem::transmute(pointer(address)) };
     function(a, b, c, d, e, f, g, h, i, j, k)
+}
+
+/// An address that the driver told, as a pointer.
+pub fn pointer(address: u64) -> *const u8 {
+    std::ptr::with_exposed_provenance(usize::try_from(address).unwrap())
 }

@@ -106,18 +106,18 @@ fn proc_addresses_are_chosen_by_version_and_flags() {
     }
     let driver = Driver::load();
     for (base, version, flags, name) in [
-        (c"cuMemAlloc", 3020, 0, "cuMemAlloc_v2"),
-        (c"cuMemAlloc", 2000, 0, "cuMemAlloc"),
-        (c"cuMemAllocAsync", 11_020, 0, "cuMemAllocAsync"),
-        (c"cuMemAllocAsync", 11_020, 2, "cuMemAllocAsync_ptsz"),
-        (c"cuMemAllocAsync", 11_020, 1, "cuMemAllocAsync"),
-        (c"cuMemcpyHtoD", 7000, 2, "cuMemcpyHtoD_v2_ptds"),
-        (c"cuCtxCreate", 11_040, 0, "cuCtxCreate_v3"),
-        (c"cuCtxSynchronize", 2000, 0, "cuCtxSynchronize"),
-        (c"cuCtxSynchronize", 13_000, 0, "cuCtxSynchronize_v2"),
-        (c"cuGetProcAddress", 11_030, 0, "cuGetProcAddress"),
-        (c"cuGetProcAddress", 12_000, 0, "cuGetProcAddress_v2"),
-        (c"cuGraphCreate", 10_000, 0, "cuGraphCreate"),
+        (c"cuMemAlloc", 3020, 0_u64, "cuMemAlloc_v2"),
+        (c"cuMemAlloc", 2000, 0_u64, "cuMemAlloc"),
+        (c"cuMemAllocAsync", 11_020, 0_u64, "cuMemAllocAsync"),
+        (c"cuMemAllocAsync", 11_020, 2_u64, "cuMemAllocAsync_ptsz"),
+        (c"cuMemAllocAsync", 11_020, 1_u64, "cuMemAllocAsync"),
+        (c"cuMemcpyHtoD", 7000, 2_u64, "cuMemcpyHtoD_v2_ptds"),
+        (c"cuCtxCreate", 11_040, 0_u64, "cuCtxCreate_v3"),
+        (c"cuCtxSynchronize", 2000, 0_u64, "cuCtxSynchronize"),
+        (c"cuCtxSynchronize", 13_000, 0_u64, "cuCtxSynchronize_v2"),
+        (c"cuGetProcAddress", 11_030, 0_u64, "cuGetProcAddress"),
+        (c"cuGetProcAddress", 12_000, 0_u64, "cuGetProcAddress_v2"),
+        (c"cuGraphCreate", 10_000, 0_u64, "cuGraphCreate"),
     ] {
         let (mut address, mut status) = (0_u64, 9_i32);
         good!(
@@ -126,7 +126,7 @@ fn proc_addresses_are_chosen_by_version_and_flags() {
             base,
             &mut address,
             version,
-            flags as u64,
+            flags,
             &mut status
         );
         assert_eq!(

@@ -5,6 +5,8 @@
 //! 2. There [`bench::role`] is set, and the test plays the program: it loads the library and makes calls ([`calls`]).
 //! 3. The first process looks at how the program ended, what it wrote, and what the machine says meanwhile.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod bench;
 mod calls;
 mod code;

@@ -102,9 +102,9 @@ fn the_slice_is_a_hard_limit() {
     good!(driver, cuMemHostAlloc, &mut pinned, 64 * MIB, 0);
     assert_eq!(driver.free_bytes(), before);
     good!(driver, cuMemsetD8_v2, managed, 7, 16 * MIB);
-    let bytes = std::ptr::with_exposed_provenance::<u8>(managed as usize);
+    let last = pointer(managed + 16 * MIB - 1);
     // SAFETY: managed memory is readable by the host.
-    assert_eq!(unsafe { bytes.add(16 * MIB as usize - 1).read() }, 7);
+    assert_eq!(unsafe { last.read() }, 7);
     good!(driver, cuMemFree_v2, managed);
     good!(driver, cuMemFreeHost, pinned);
 }
@@ -184,7 +184,7 @@ fn a_pointer_is_known_by_its_allocation() {
     );
     let wanted = [2_i32, 9];
     let mut device = 7_i32;
-    let places = [Argument::word(&mut kind), Argument::word(&mut device)];
+    let places = [(&mut kind).word(), (&mut device).word()];
     good!(driver, cuPointerGetAttributes, 2, &wanted, &places, &stack);
     assert_eq!(
         (kind, device),
