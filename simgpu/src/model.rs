@@ -4,7 +4,8 @@
 //! the MiB that the driver reports, one driver's where drivers differ. A GPU whose placements or sizes no
 //! source gives is refused by name: see [`find`].
 //!
-//! Power figures are assumptions, marked so: NVIDIA publishes the board limit only.
+//! Multiprocessors, clocks and cache are those of NVIDIA's data sheets. Power figures are assumptions, marked so:
+//! NVIDIA publishes the board limit only.
 
 /// What decides how MIG mode changes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -10,9 +10,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use simgpu::files::{self, DEFAULT_DRIVER, FileError, Plan};
 use simgpu::{Machine, OpenError, machine};
 
-use crate::code::Code;
+use crate::code::{Code, words};
 use crate::edge::{Buffer, Out, Text};
 use crate::library::{self, guarded};
+use crate::mig::may_configure;
 
 thread_local! {
     static LAST_ERROR: RefCell<CString> = RefCell::default();
@@ -54,7 +55,15 @@ pub(crate) fn current() -> Result<Machine, Code> {
     library::machine().or_else(|_| Machine::open().map_err(open_error))
 }
 
-fn result(code: c_uint) -> c_int {
+/// Runs the body of an exported function. A failure without a line of its own gets NVML's words.
+fn controlled(body: impl FnOnce() -> Result<(), Code>) -> c_int {
+    LAST_ERROR.with_borrow_mut(|last| *last = CString::default());
+    let code = guarded(body);
+    LAST_ERROR.with_borrow_mut(|last| {
+        if code != 0 && last.is_empty() {
+            words(code).clone_into(last);
+        }
+    });
     c_int::try_from(code).unwrap_or(c_int::MAX)
 }
 
@@ -69,7 +78,7 @@ pub extern "C" fn simgpuCreate(
     id: Buffer,
     room: libc::size_t,
 ) -> c_int {
-    result(guarded(|| {
+    controlled(|| {
         let scale = if time_scale > 0.0 {
             time_scale
         } else {
@@ -84,7 +93,7 @@ pub extern "C" fn simgpuCreate(
         }
         created().push(machine);
         Ok(())
-    }))
+    })
 }
 
 fn scale_from_environment() -> Result<f64, FileError> {
@@ -97,37 +106,47 @@ fn scale_from_environment() -> Result<f64, FileError> {
 /// This process uses the machine `id` from now on, whatever `SIMGPU_ID` says.
 #[unsafe(no_mangle)]
 pub extern "C" fn simgpuSelect(id: Text) -> c_int {
-    result(guarded(|| {
+    controlled(|| {
         machine::select(id.read()?).map_err(open_error)?;
         library::replace(Machine::open().map_err(open_error)?);
         Ok(())
-    }))
+    })
 }
 
 /// Takes a machine's name away. Processes that use it keep it.
 #[unsafe(no_mangle)]
 pub extern "C" fn simgpuRemove(id: Text) -> c_int {
-    result(guarded(|| {
+    controlled(|| {
         let id = id.read()?;
         created().retain(|machine| machine.id() != id);
         files::remove(id).map_err(file_error)
-    }))
+    })
 }
 
 /// Removes this user's machines that no living process made or uses.
 #[unsafe(no_mangle)]
 pub extern "C" fn simgpuClear() -> c_int {
-    result(guarded(|| files::clear().map(drop).map_err(file_error)))
+    controlled(|| files::clear().map(drop).map_err(file_error))
 }
 
 /// Wall seconds per simulated second of the machine in use.
 #[unsafe(no_mangle)]
 pub extern "C" fn simgpuTimeScale(scale: Out<c_double>) -> c_int {
-    result(guarded(|| scale.put(current()?.time_scale())))
+    controlled(|| scale.put(current()?.time_scale()))
 }
 
-/// Why the last call on this thread failed, in one line; empty at first. Stays until the next failure.
+/// Why the last of these calls on this thread, or its last `nvmlInit`, failed, in one line; empty if it did not.
 #[unsafe(no_mangle)]
 pub extern "C" fn simgpuLastError() -> *const c_char {
     LAST_ERROR.with_borrow(|last| last.as_ptr())
+}
+
+/// What `nvidia-smi -r` does to GPU `index`: a pending MIG mode comes into force, all instances go. `IN_USE` while a
+/// process uses the GPU.
+#[unsafe(no_mangle)]
+pub extern "C" fn simgpuReset(index: c_uint) -> c_int {
+    controlled(|| {
+        may_configure()?;
+        Ok(current()?.reset(index)?)
+    })
 }

@@ -1,13 +1,13 @@
 //! MIG mode, MIG devices and GPU instances.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::c_uint;
 
 use nvml_wrapper_sys::bindings::{
     nvmlGpuInstanceInfo_t, nvmlGpuInstancePlacement_t, nvmlGpuInstanceProfileInfo_t,
     nvmlGpuInstanceProfileInfo_v2_t, nvmlGpuInstanceProfileInfo_v3_t,
 };
 use simgpu::Machine;
-use simgpu::mig::{Activation, Refusal};
+use simgpu::mig::Activation;
 use simgpu::model::Profile;
 
 use crate::code::{Code, returned};
@@ -286,15 +286,4 @@ fn create(
     instance.put(GpuInstance::of(
         machine.create_gpu_instance(gpu, id, place)?.reference,
     ))
-}
-
-/// `simgpuReset`: what `nvidia-smi -r` does. Returns as NVML does: `IN_USE` while a process uses the GPU.
-#[unsafe(no_mangle)]
-pub extern "C" fn simgpuReset(index: c_uint) -> c_int {
-    let code = crate::library::guarded(|| {
-        may_configure()?;
-        let machine = crate::control::current()?;
-        machine.reset(index).map_err(Refusal::into)
-    });
-    c_int::try_from(code).unwrap_or(c_int::MAX)
 }

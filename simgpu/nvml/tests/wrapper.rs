@@ -433,6 +433,15 @@ fn the_life_of_a_slice() {
     assert!(matches!(device.utilization_rates(), Err(NvmlError::NotSupported)));
 
     let uuid = device.uuid().unwrap();
+    assert_eq!(
+        bench
+            .nvml()
+            .device_by_uuid(uuid.as_str())
+            .unwrap()
+            .index()
+            .unwrap(),
+        0
+    );
     let tenant = bench.tenant(Some(&uuid), 1 << 30);
     assert_eq!(device.memory_info().unwrap().used, 1 << 30);
     assert_eq!(gpu.memory_info().unwrap().used, 1 << 30);
@@ -648,5 +657,49 @@ fn no_pointer_of_the_caller_is_needed_to_be_good() {
     assert_eq!(
         (wrong_handle, short_buffer, no_buffer),
         (INVALID_ARGUMENT, 7, INVALID_ARGUMENT)
+    );
+}
+
+#[test]
+fn compute_instances_share_out_a_gpu_instance() {
+    let bench = Bench::new("a100-40gb", true);
+    let (_, instance) = bench.create(9);
+    let capacity = bench
+        .lib()
+        .nvmlGpuInstanceGetComputeInstanceRemainingCapacity
+        .as_ref()
+        .unwrap();
+    let remaining = |profile| {
+        let mut count = 99;
+        // SAFETY: the out pointer is ours.
+        let code = unsafe { capacity(instance, profile, &raw mut count) };
+        assert_eq!(code, SUCCESS);
+        count
+    };
+    assert_eq!([0, 1, 2].map(remaining), [3, 1, 1]);
+    let (code, first) = bench.compute(instance, 0);
+    assert_eq!(code, SUCCESS);
+    assert_eq!([0, 1, 2].map(remaining), [2, 0, 0]);
+    bench.compute(instance, 0);
+    bench.destroy_compute(first);
+    let (_, third) = bench.compute(instance, 0);
+    let get = bench.lib().nvmlComputeInstanceGetInfo_v2.as_ref().unwrap();
+    // SAFETY: plain numbers and pointers.
+    let mut info: nvmlComputeInstanceInfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the out pointer is ours.
+    let code = unsafe { get(third, &raw mut info) };
+    assert_eq!(code, SUCCESS);
+    assert_eq!(
+        (info.id, info.profileId, info.placement.start, info.placement.size),
+        (0, 0, 0, 1)
+    );
+    assert_eq!((info.device, info.gpuInstance), (bench.gpu(), instance));
+    let gpu = bench.nvml().device_by_index(0).unwrap();
+    let device = gpu.mig_device_by_index(1).unwrap();
+    assert_eq!(device.name().unwrap(), "NVIDIA A100-SXM4-40GB MIG 1c.3g.20gb");
+    let attributes = device.attributes().unwrap();
+    assert_eq!(
+        (attributes.multiprocessor_count, attributes.memory_size_mb),
+        (14, 20_096)
     );
 }
