@@ -210,7 +210,7 @@ impl Player {
             };
             let look = if timeline.is_shared() { LOOK } else { LOOK_ALONE };
             let wall = (end - self.machine.sim_now()).max(0.0) * self.machine.time_scale();
-            let awaited = self.waiting.load(Ordering::Relaxed) > 0;
+            let awaited = self.waiting.load(Ordering::Relaxed) > 0 || timeline.has_calls();
             let least = if awaited { LEAST_AWAITED } else { LOOK };
             let sleep = Duration::try_from_secs_f64(wall)
                 .unwrap_or(look)

@@ -1,8 +1,7 @@
 //! All objects of the driver in this process, behind one lock.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::thread::ThreadId;
 
 use simgpu::machine::AttachError;
 
@@ -26,8 +25,6 @@ pub(crate) struct Context {
     pub(crate) shared_config: i32,
     /// The legacy default stream.
     pub(crate) legacy: LaneId,
-    /// The default streams of threads that used theirs.
-    pub(crate) per_thread: HashMap<ThreadId, LaneId>,
     pub(crate) slice: Arc<Slice>,
 }
 
