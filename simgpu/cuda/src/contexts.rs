@@ -65,14 +65,20 @@ pub(crate) fn current_device(state: &State, context: Handle) -> Answer<(usize, A
 
 impl Process {
     /// Makes a context; the first of this process on the device takes the context's memory and time.
-    pub(crate) fn create_context(&'static self, device: usize, flags: u32, primary: bool) -> Answer<Handle> {
+    /// A primary context is made again under the handle that it had.
+    pub(crate) fn create_context(
+        &'static self,
+        device: usize,
+        flags: u32,
+        primary: Option<Handle>,
+    ) -> Answer<Handle> {
         let (slice, first) = self.state().attach(self, device)?;
         if first {
             self.player.start_once();
             let wall = self.context_seconds * self.machine.time_scale();
             std::thread::sleep(Duration::try_from_secs_f64(wall).unwrap_or_default());
         }
-        let handle = self.state().handles.next();
+        let handle = primary.unwrap_or_else(|| self.state().handles.next());
         let legacy = self
             .player
             .timeline()
@@ -80,7 +86,7 @@ impl Process {
         let context = Context {
             device,
             flags,
-            primary,
+            primary: primary.is_some(),
             limits: BTreeMap::new(),
             cache_config: 0,
             shared_config: 0,
@@ -143,15 +149,22 @@ impl Process {
         }
         let slice = Arc::clone(&context.slice);
         drop(state);
-        let open = || self.player.timeline().open_lane(slice, handle, Order::Blocking);
-        let lane = OWN_STREAMS.try_with(|streams| {
-            streams
+        let find = |streams: &OwnStreams| {
+            let mut timeline = self.player.timeline();
+            let known = streams
                 .0
-                .borrow_mut()
-                .entry(handle)
-                .or_insert_with(open)
-                .to_owned()
-        });
+                .borrow()
+                .get(&handle)
+                .copied()
+                .filter(|&lane| timeline.last(lane).is_some());
+            // A primary context that was reset took the stream with it.
+            known.unwrap_or_else(|| {
+                let lane = timeline.open_lane(slice, handle, Order::Blocking);
+                streams.0.borrow_mut().insert(handle, lane);
+                lane
+            })
+        };
+        let lane = OWN_STREAMS.try_with(find);
         Ok((lane.map_err(|_| Code::DEINITIALIZED)?, handle))
     }
 }

@@ -101,7 +101,10 @@ impl Player {
         }
         let ticket = timeline.submit(lane, work, after).ok_or(Code::INVALID_HANDLE)?;
         self.catch_up(&mut timeline);
-        self.submitted.notify_one();
+        // Behind another step it changes nothing that the player is waiting for.
+        if timeline.pending(lane) == 1 {
+            self.submitted.notify_one();
+        }
         Ok(ticket)
     }
 

@@ -48,7 +48,9 @@ pub(crate) struct Event {
 /// A device's primary context.
 #[derive(Debug, Default)]
 pub(crate) struct Primary {
-    pub(crate) context: Option<Handle>,
+    /// The handle that it has had since it was first made: threads that had it current go on when it is made again.
+    pub(crate) handle: Option<Handle>,
+    pub(crate) is_active: bool,
     pub(crate) retained: u32,
     pub(crate) flags: u32,
 }

@@ -225,3 +225,77 @@ fn a_child_forked_after_cu_init_is_not_initialised_and_one_forked_before_is_free
     good!(driver, cuMemFree_v2, address);
     assert!(bench::role().is_some());
 }
+
+#[test]
+fn a_context_takes_all_that_is_in_it_with_it() {
+    if role().is_none() {
+        Bench::of("a100-40gb", false, 1.0).program("program").succeeds();
+        return;
+    }
+    let driver = Driver::with_context();
+    let mut keeper = 0_u64;
+    good!(driver, cuCtxGetCurrent, &mut keeper);
+    let start = driver.free_bytes();
+    let mut context = 0_u64;
+    good!(driver, cuCtxCreate_v2, &mut context, 0, 0);
+    let (address, stream, event) = (driver.allocate(10 * MIB), driver.stream(0), driver.event());
+    let (small, function) = (driver.allocate(10), driver.function(c"axpy"));
+    driver.launch(function, stream);
+    assert_eq!(start - driver.free_bytes(), 12 * MIB);
+    good!(driver, cuCtxDestroy_v2, context);
+    good!(driver, cuCtxSetCurrent, keeper);
+    assert_eq!(driver.free_bytes(), start);
+    assert_eq!(call!(driver, cuMemFree_v2, address), INVALID_VALUE);
+    assert_eq!(call!(driver, cuMemFree_v2, small), INVALID_VALUE);
+    assert_eq!(call!(driver, cuStreamSynchronize, stream), INVALID_HANDLE);
+    assert_eq!(call!(driver, cuEventSynchronize, event), INVALID_HANDLE);
+    assert_eq!(call!(driver, cuCtxDestroy_v2, context), INVALID_CONTEXT);
+}
+
+#[test]
+fn a_primary_context_made_again_after_a_reset_is_the_one_that_threads_have() {
+    if role().is_none() {
+        Bench::of("a100-40gb", false, 1.0).program("program").succeeds();
+        return;
+    }
+    let driver = Driver::load();
+    good!(driver, cuInit, 0);
+    let (mut context, mut again, mut flags, mut active) = (0_u64, 0_u64, 0_u32, 9_i32);
+    good!(driver, cuDevicePrimaryCtxGetState, 0, &mut flags, &mut active);
+    assert_eq!(active, 0);
+    good!(driver, cuDevicePrimaryCtxRetain, &mut context, 0);
+    good!(driver, cuCtxSetCurrent, context);
+    // The thread's own default stream goes with the context as well.
+    let (address, own_stream) = (driver.allocate(100), 2_u64);
+    good!(driver, cuMemsetD8Async, address, 0, 100_u64, own_stream);
+    good!(driver, cuDevicePrimaryCtxReset_v2, 0);
+    assert_eq!(call!(driver, cuCtxSynchronize), CONTEXT_IS_DESTROYED);
+    good!(driver, cuDevicePrimaryCtxRetain, &mut again, 0);
+    assert_eq!(again, context);
+    assert_eq!(call!(driver, cuMemFree_v2, address), INVALID_VALUE);
+    let address = driver.allocate(100);
+    good!(driver, cuMemsetD8Async, address, 0, 100_u64, own_stream);
+    good!(driver, cuCtxSynchronize);
+    assert_eq!(
+        call!(driver, cuCtxDestroy_v2, context),
+        INVALID_CONTEXT,
+        "it is not the program's to destroy"
+    );
+}
+
+#[test]
+fn a_context_size_that_is_no_number_is_refused_by_name() {
+    if role().is_none() {
+        let bench = Bench::of("a100-40gb", false, 1.0);
+        let err = bench
+            .program("program")
+            .set("SIMGPU_CONTEXT_BYTES", "lots")
+            .succeeds();
+        assert_eq!(
+            err,
+            "simgpu: SIMGPU_CONTEXT_BYTES=lots: not a number that it can be\n"
+        );
+        return;
+    }
+    assert_eq!(call!(Driver::load(), cuInit, 0), INVALID_VALUE);
+}
