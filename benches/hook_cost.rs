@@ -29,12 +29,17 @@ fn main() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     build_driver(folder.path());
-    println!("CPU ns per cuMemAlloc + cuMemFree pair over a quiet driver, median of {ROUNDS} rounds of {PAIRS}\n");
+    println!(
+        "CPU ns per cuMemAlloc + cuMemFree pair over a quiet driver, median of {ROUNDS} rounds of {PAIRS}\n"
+    );
     println!("threads  other live     bare   hooked     cost");
     for threads in [1, 8] {
         for live in [0, 1_000, 100_000] {
             let [bare, hooked] = [false, true].map(|hooked| measure(folder.path(), hooked, threads, live));
-            println!("{threads:7}  {live:10}  {bare:7.1}  {hooked:7.1}  {:7.1}", hooked - bare);
+            println!(
+                "{threads:7}  {live:10}  {bare:7.1}  {hooked:7.1}  {:7.1}",
+                hooked - bare
+            );
         }
     }
     match instructions(folder.path()) {
@@ -45,7 +50,9 @@ fn main() {
 
 /// The built interposer: a dev-dependency, so it lies beside this benchmark.
 fn interposer() -> PathBuf {
-    let built = std::env::current_exe().expect("a path").with_file_name("libmigm_interposer.so");
+    let built = std::env::current_exe()
+        .expect("a path")
+        .with_file_name("libmigm_interposer.so");
     assert!(built.exists(), "{} is not built", built.display());
     built
 }
@@ -71,7 +78,11 @@ fn prepared(command: &mut Command, folder: &Path, hooked: bool) -> String {
         command.env("LD_PRELOAD", interposer());
     }
     let output = command.output().expect("the child starts");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).expect("text")
 }
 
@@ -79,7 +90,10 @@ fn prepared(command: &mut Command, folder: &Path, hooked: bool) -> String {
 fn measure(folder: &Path, hooked: bool, threads: usize, live: usize) -> f64 {
     let mut command = Command::new(std::env::current_exe().expect("a path"));
     command.args(["--child", &threads.to_string(), &live.to_string()]);
-    prepared(&mut command, folder, hooked).trim().parse().expect("a number")
+    prepared(&mut command, folder, hooked)
+        .trim()
+        .parse()
+        .expect("a number")
 }
 
 /// Calls the driver as an unmodified program does: `dlopen`, `dlsym`, and then by pointer.
@@ -96,7 +110,9 @@ fn child(threads: usize, live: usize) {
         assert_eq!(unsafe { alloc(&raw mut pointer, SIZE) }, 0);
     }
     let counted = std::env::var_os("HOOK_COST_PAIRS").is_some();
-    let mut rounds: Vec<f64> = (0..if counted { 1 } else { ROUNDS }).map(|_| round(threads, alloc, free)).collect();
+    let mut rounds: Vec<f64> = (0..if counted { 1 } else { ROUNDS })
+        .map(|_| round(threads, alloc, free))
+        .collect();
     rounds.sort_by(f64::total_cmp);
     println!("{}", rounds[rounds.len() / 2]);
 }
@@ -124,7 +140,10 @@ fn round(threads: usize, alloc: Alloc, free: Free) -> f64 {
     };
     let spent: f64 = std::thread::scope(|scope| {
         let running: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        running.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+        running
+            .into_iter()
+            .map(|thread| thread.join().expect("no panic"))
+            .sum()
     });
     let threads = u32::try_from(threads).expect("a few");
     spent / f64::from(pairs) / f64::from(threads)
@@ -132,7 +151,10 @@ fn round(threads: usize, alloc: Alloc, free: Free) -> f64 {
 
 /// CPU time of the calling thread.
 fn cpu_ns() -> f64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: `time` is a place to write to; the clock exists on each Linux.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     let [seconds, rest] = [time.tv_sec, time.tv_nsec].map(|part| u32::try_from(part).expect("short"));
@@ -155,7 +177,10 @@ fn instructions(folder: &Path) -> Option<f64> {
         let total = profile.lines().find_map(|line| line.strip_prefix("totals: "))?;
         total.trim().parse::<f64>().ok()
     };
-    let found = Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success());
+    let found = Command::new("valgrind")
+        .arg("--version")
+        .output()
+        .is_ok_and(|output| output.status.success());
     if !found {
         return None;
     }
