@@ -166,7 +166,10 @@ fn begin() -> Option<&'static Attachment> {
             None
         }
         Ok(_) => {
-            let attachment = undisturbed(start);
+            let Some(attachment) = undisturbed(start) else {
+                ANCHOR.phase.store(OFF, Release);
+                return None;
+            };
             ANCHOR
                 .attachment
                 .store(ptr::from_ref(attachment).cast_mut(), Release);
@@ -217,7 +220,7 @@ fn undisturbed<T>(body: impl FnOnce() -> T) -> T {
     result
 }
 
-fn start() -> &'static Attachment {
+fn start() -> Option<&'static Attachment> {
     // Ours alone: this object has a standard library of its own.
     std::panic::set_hook(Box::new(|_| ()));
     watch_forks();
@@ -226,9 +229,9 @@ fn start() -> &'static Attachment {
         descriptor::close_inherited();
         ledger::clear();
     }
-    let (file, link) = link::open();
+    let (file, link) = link::open()?;
     let attempt = settings::attempt();
-    let (file, slot) = link::join(file, attempt.as_deref());
+    let (file, slot) = link::join(file, attempt.as_deref())?;
     let PageFile { page, file } = file;
     let attachment = Box::leak(Box::new(Attachment {
         page,
@@ -240,7 +243,7 @@ fn start() -> &'static Attachment {
     }));
     log::line(format_args!("process {pid} counts in slot {slot}"));
     sender::start(attachment, link, file);
-    attachment
+    Some(attachment)
 }
 
 /// Makes a forked child start cold.
