@@ -118,7 +118,6 @@ macro_rules! table {
 }
 
 table! {
-// ROWS
     modelled {
         cuArray3DCreate: 3020 cuArray3DCreate_v2;
         cuArray3DGetDescriptor: 3020 cuArray3DGetDescriptor_v2;
@@ -656,7 +655,6 @@ table! {
         cuWaitExternalSemaphoresAsync:
             10000 cuWaitExternalSemaphoresAsync, 10000 cuWaitExternalSemaphoresAsync_ptsz;
     }
-// END
 }
 
 #[cfg(test)]
