@@ -14,6 +14,7 @@ use std::time::Duration;
 use simgpu::machine::Machine;
 
 use crate::code::{Answer, Code};
+use crate::gate::say;
 use crate::process::Process;
 use crate::slice::{GivenBack, Slice};
 use crate::timeline::{Due, LaneId, Ticket, Timeline, Work};
@@ -232,6 +233,6 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) {
     // SAFETY: `old` was filled in by the call that blocked the signals.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, old.as_ptr(), std::ptr::null_mut()) };
     if let Err(error) = started {
-        eprintln!("simgpu: no thread for {name}: {error}");
+        say(format_args!("no thread for {name}: {error}"));
     }
 }

@@ -26,6 +26,7 @@ use crate::calls::stream::*;
 use crate::calls::stream_memory::*;
 use crate::calls::virtual_memory::*;
 use crate::code::Code;
+use crate::gate::say;
 
 /// An exported function.
 pub(crate) struct Entry {
@@ -80,7 +81,7 @@ pub(crate) fn find(base: &str, version: i32, driver: i32, per_thread: bool) -> F
 /// Answers for an entry point that is not modelled; says so once for each name.
 fn not_modelled(name: &str, said: &AtomicBool) -> c_int {
     if !said.swap(true, Ordering::Relaxed) {
-        eprintln!("simgpu: {name} is not modelled");
+        say(format_args!("{name} is not modelled"));
     }
     Code::NOT_SUPPORTED.0
 }
