@@ -1,1 +1,59 @@
-//! Placeholder.
+//! The library preloaded into CUDA programs. It counts what they hold and tells the supervisor.
+//!
+//! # The life of one allocation
+//!
+//! 1. The program calls `cuMemAlloc_v2`. Whichever way it found the function, it found our [hook](hooks): by
+//!    linking, by `dlsym` or `dlvsym`, or by `cuGetProcAddress`. In each case the driver is asked first, and
+//!    the answer swapped only if it is the real function of a [row](table) of ours.
+//! 2. The hook passes the [gate]. A call from within another hook on this thread goes straight on: a driver
+//!    that calls itself counts once.
+//! 3. The [real function](driver), found by handle, does the allocation. Its result is the program's result,
+//!    whatever it is; nothing of ours can change it.
+//! 4. At the first success the process [attaches](attach): it reads the [devices]' UUIDs, asks the supervisor
+//!    over its [socket](link) for the job's counter [page](pagefile), takes a slot there, and starts the
+//!    [sender] thread. Without a supervisor it counts in a page of its own.
+//! 5. The [ledger] keeps the address with its size, class and device, and adds the size to the page: live
+//!    bytes and their peak are exact from that moment on, and stay readable after the process, however it ends.
+//! 6. When the program waits for the device, that marks an iteration: the totals go into a [queue](notes).
+//! 7. The sender empties the queue every 10 ms and sends samples. A full socket loses samples, never bytes.
+//! 8. The program calls `cuMemFree_v2`. The record leaves the ledger before the real call, because another
+//!    thread may be given the address as soon as the driver has it; if the driver refuses, it is put back.
+//!
+//! A process that never allocates device memory opens nothing, starts nothing and connects to nobody. A
+//! forked child starts over. `MIGM_DISABLE=1` turns all of it off.
+//!
+//! # Exported symbols
+//!
+//! `dlsym`, `dlvsym`;
+//! `cuGetProcAddress`, `cuGetProcAddress_v2`;
+//! `cuMemAlloc`, `cuMemAlloc_v2`, `cuMemAllocPitch`, `cuMemAllocPitch_v2`, `cuMemAllocManaged`, `cuMemFree`,
+//! `cuMemFree_v2`;
+//! `cuMemAllocAsync`, `cuMemAllocAsync_ptsz`, `cuMemAllocFromPoolAsync`, `cuMemAllocFromPoolAsync_ptsz`,
+//! `cuMemFreeAsync`, `cuMemFreeAsync_ptsz`;
+//! `cuMemAllocHost`, `cuMemAllocHost_v2`, `cuMemHostAlloc`, `cuMemFreeHost`;
+//! `cuMemCreate`, `cuMemRelease`, `cuMemMap`, `cuMemUnmap`, `cuMemRetainAllocationHandle`;
+//! `cuArrayCreate_v2`, `cuArray3DCreate_v2`, `cuArrayDestroy`;
+//! `cuCtxSynchronize`, `cuCtxSynchronize_v2`, `cuStreamSynchronize`, `cuStreamSynchronize_ptsz`.
+//!
+//! A test compares this list, the rows and the built file. `cuGetExportTable` is left alone: the runtime
+//! checks what it returns.
+#![cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+
+pub mod abi;
+pub mod attach;
+pub mod descriptor;
+pub mod devices;
+pub mod driver;
+pub mod elf;
+pub mod errno;
+pub mod gate;
+pub mod hooks;
+pub mod ledger;
+pub mod link;
+pub mod log;
+pub mod notes;
+pub mod pagefile;
+pub mod sender;
+pub mod settings;
+pub mod table;
+pub mod thread;

@@ -1,0 +1,169 @@
+//! What the program holds: one record per allocation, and the totals in the counter page.
+//!
+//! The table knows the size, class and device of each live allocation, so that a free takes off what its
+//! allocation put on, from the device it was on. The page has the sums, which outlive the process.
+
+pub mod table;
+pub mod vmm;
+
+use migm_shared::page::Class;
+
+use crate::attach::{self, Attachment};
+use crate::errno;
+use crate::thread::Thread;
+use table::AddressTable;
+
+/// Where allocations are kept. 256 buckets hold about a thousand before the table grows.
+static RECORDS: AddressTable<256> = AddressTable::new();
+
+/// What an allocation is known by.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Key(u64);
+
+impl Key {
+    /// A device, managed or host address: all are of one address space, whoever allocated them.
+    #[must_use]
+    #[inline]
+    pub const fn address(address: u64) -> Self {
+        Self(address)
+    }
+
+    /// An array's handle: a pointer of the driver's own heap, kept apart by a bit that no address has.
+    #[must_use]
+    #[inline]
+    pub const fn array(handle: u64) -> Self {
+        Self(if handle == 0 { 0 } else { handle | 1 << 63 })
+    }
+}
+
+/// What the driver has handed out.
+#[derive(Clone, Copy, Debug)]
+pub struct Grant {
+    /// What the free will name.
+    pub key: Key,
+    /// Kind of memory.
+    pub class: Class,
+    /// Its size, after pitch.
+    pub bytes: u64,
+}
+
+/// One live allocation: 52 bits of size, 8 of device, 4 of class.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Record(u64);
+
+impl Record {
+    const SIZE_BITS: u32 = 52;
+
+    #[inline]
+    fn new(bytes: u64, device: usize, class: Class) -> Self {
+        debug_assert!(bytes >> Self::SIZE_BITS == 0 && device < 256);
+        Self(bytes << 12 | (device as u64 & 0xff) << 4 | class as u64)
+    }
+
+    #[inline]
+    fn bytes(self) -> u64 {
+        self.0 >> 12
+    }
+
+    #[inline]
+    fn device(self) -> usize {
+        (self.0 >> 4 & 0xff) as usize
+    }
+
+    #[inline]
+    fn class(self) -> Class {
+        Class::ALL[(self.0 & 0x7) as usize]
+    }
+}
+
+/// Counts an allocation that the driver has granted.
+#[inline]
+pub fn record(thread: &Thread, grant: Grant) {
+    let Some(attached) = attach::attached() else {
+        return;
+    };
+    let Some(device) = attached.current_device() else {
+        return;
+    };
+    let record = Record::new(grant.bytes, device, grant.class);
+    if RECORDS.insert(grant.key.0, record.0) {
+        attached.add(thread.lane(attached), device, grant.class, grant.bytes);
+    }
+}
+
+/// Takes the record of an allocation out before the driver frees it; `None` for what we have not seen.
+#[inline]
+#[must_use]
+pub fn take(thread: &Thread, key: Key) -> Option<Record> {
+    let attached = attach::already()?;
+    let record = RECORDS.take(key.0).map(Record)?;
+    let tally = attached.tally(thread.lane(attached), record.device())?;
+    tally.remove(record.class(), record.bytes());
+    Some(record)
+}
+
+/// Undoes [`take`] after the driver has refused the free.
+#[cold]
+pub fn put_back(thread: &Thread, key: Key, record: Record) {
+    let Some(attached) = attach::already() else { return };
+    let Some(tally) = attached.tally(thread.lane(attached), record.device()) else {
+        return;
+    };
+    if RECORDS.insert(key.0, record.0) {
+        tally.restore(record.class(), record.bytes());
+    }
+}
+
+/// Notes that the driver had no room for `asked` bytes.
+#[cold]
+pub fn refused(asked: u64) {
+    errno::kept(|| {
+        let Some(attached) = attach::attached() else {
+            return;
+        };
+        let Some(device) = attached.current_device() else {
+            return;
+        };
+        refused_on(attached, device, asked);
+    });
+}
+
+#[cold]
+fn refused_on(attached: &Attachment, device: usize, asked: u64) {
+    let in_use = attached.page.refuse(attached.slot, device, asked);
+    attached.notes.out_of_memory(device, asked, in_use);
+}
+
+/// Counts an iteration mark, once there is something to count it with: a mark alone attaches nothing.
+#[inline]
+pub fn mark() {
+    if let Some(attached) = attach::already() {
+        attached.mark();
+    }
+}
+
+/// Forgets all records. For the one thread of a forked child: what it inherited is not its own.
+pub fn clear() {
+    RECORDS.clear();
+    vmm::clear();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_keeps_its_parts() {
+        for class in Class::ALL {
+            let record = Record::new((1 << 52) - 1, 15, class);
+            assert_eq!(record.bytes(), (1 << 52) - 1);
+            assert_eq!((record.device(), record.class()), (15, class));
+        }
+    }
+
+    #[test]
+    fn an_array_is_no_address() {
+        assert_ne!(Key::array(0x5000), Key::address(0x5000));
+        assert_eq!(Key::array(0), Key::address(0));
+    }
+}

@@ -1,0 +1,341 @@
+//! The sender thread: turns notes and totals into frames. It is the only part that talks to the supervisor
+//! once the process is attached, and it never holds the program up: it shares one lock-free queue with the
+//! hooks, blocks all signals, calls no CUDA function, and drops what a full socket does not take.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use migm_shared::frame::encode;
+use migm_shared::report::{Event, Report, Sample};
+
+use crate::attach::Attachment;
+use crate::descriptor::Descriptor;
+use crate::link::{self, Sent, Socket};
+use crate::log;
+use crate::notes::{Mark, Note, now_ns};
+use crate::pagefile::PageFile;
+
+/// Between two rounds while something changes.
+const BUSY: Duration = Duration::from_millis(10);
+/// Between two rounds while nothing does.
+const IDLE: Duration = Duration::from_millis(100);
+/// Samples of one device in one round. More marks than this are merged, neighbours with neighbours.
+const SAMPLES: usize = 32;
+/// The shortest and the longest pause before another attempt to connect.
+const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// Events kept for a supervisor that is away.
+const EVENTS: usize = 64;
+/// Bytes of stack: it encodes frames and calls the kernel.
+const STACK: usize = 256 << 10;
+
+/// Starts the thread. Where that fails, the page alone has the figures.
+pub fn start(attachment: &'static Attachment, socket: Option<Socket>, file: Option<Descriptor>) {
+    let mut sender = Sender {
+        attachment,
+        page: PageFile {
+            page: attachment.page,
+            file,
+        },
+        line: socket.map_or_else(Line::away, Line::up),
+        events: Vec::new(),
+        lost: 0,
+        told: Vec::new(),
+    };
+    let work = move || {
+        if catch_unwind(AssertUnwindSafe(|| sender.run())).is_err() {
+            log::line(format_args!("the sender has failed; the page goes on"));
+        }
+    };
+    let thread = std::thread::Builder::new()
+        .name("migm-sender".into())
+        .stack_size(STACK);
+    if let Err(error) = thread.spawn(work) {
+        log::line(format_args!("no sender thread: {error}"));
+    }
+}
+
+struct Sender {
+    attachment: &'static Attachment,
+    page: PageFile,
+    line: Line,
+    /// Events not sent yet, oldest first.
+    events: Vec<Event>,
+    /// Marks lost and not yet told.
+    lost: u64,
+    /// What was told last of each device.
+    told: Vec<Option<Figures>>,
+}
+
+/// Reserved bytes, allocated bytes, and the process's own counts.
+type Figures = (u64, Option<u64>, (u64, u64, u64));
+
+/// The state of the connection.
+enum Line {
+    /// Connected. `rest` is what is left of the frame being sent.
+    Up { socket: Socket, rest: Vec<u8> },
+    /// Not connected, until `again`.
+    Away { again: Instant, pause: Duration },
+}
+
+impl Line {
+    fn up(socket: Socket) -> Self {
+        Self::Up {
+            socket,
+            rest: Vec::new(),
+        }
+    }
+
+    fn away() -> Self {
+        Self::Away {
+            again: Instant::now() + RETRY.0,
+            pause: RETRY.0,
+        }
+    }
+}
+
+impl Sender {
+    fn run(&mut self) {
+        self.events.push(self.attached());
+        loop {
+            let heard = self.attachment.notes.rings();
+            let pause = if self.round() { BUSY } else { IDLE };
+            self.attachment.notes.wait(heard, pause);
+        }
+    }
+
+    /// One round; whether there was anything to tell.
+    fn round(&mut self) -> bool {
+        let marks = self.collect();
+        self.keep_connected();
+        self.flush();
+        let samples = self.samples(&marks);
+        let something = !samples.is_empty() || !self.events.is_empty();
+        self.send_events();
+        if !samples.is_empty() && !self.send(&Report::Samples(samples)) {
+            self.lost += marks.len() as u64;
+        }
+        something
+    }
+
+    /// Empties the queue: events are kept, marks returned.
+    fn collect(&mut self) -> Vec<Mark> {
+        let mut marks = Vec::new();
+        while let Some(note) = self.attachment.notes.take() {
+            match note {
+                Note::Mark(mark) => marks.push(mark),
+                Note::OutOfMemory {
+                    time_ns,
+                    device,
+                    asked,
+                    in_use,
+                } => self.keep(Event::OutOfMemory {
+                    time_ns,
+                    device: index(device),
+                    asked,
+                    in_use,
+                }),
+            }
+        }
+        self.lost += self.attachment.notes.take_lost();
+        marks
+    }
+
+    fn keep(&mut self, event: Event) {
+        if self.events.len() == EVENTS {
+            self.events.remove(0);
+        }
+        self.events.push(event);
+    }
+
+    fn attached(&self) -> Event {
+        Event::Attached {
+            slot: index(self.attachment.slot),
+            devices: self
+                .attachment
+                .devices()
+                .map(|(device, uuid)| (index(device), uuid))
+                .collect(),
+        }
+    }
+
+    /// The samples of this round: one per mark, merged if there are many; for a device whose figures changed
+    /// without a mark, one of this moment.
+    fn samples(&mut self, marks: &[Mark]) -> Vec<Sample> {
+        let mut samples = Vec::new();
+        let iteration = self.attachment.page.marks(self.attachment.slot);
+        for (device, _) in self.attachment.devices() {
+            let mut of_device: Vec<Mark> = marks
+                .iter()
+                .filter(|mark| mark.device == device)
+                .copied()
+                .collect();
+            let state = self.figures(device);
+            if self.told.len() <= device {
+                self.told.resize(device + 1, None);
+            }
+            if self.told[device].replace(state) != Some(state) && of_device.is_empty() {
+                of_device.push(self.attachment.state(device, now_ns(), iteration));
+            }
+            let allocated = self.attachment.page.allocated(device);
+            samples.extend(merged(&of_device).map(|mark| sample(mark, allocated)));
+        }
+        samples.sort_by_key(|sample| sample.time_ns);
+        samples
+    }
+
+    /// What is compared to see whether there is anything to tell.
+    fn figures(&self, device: usize) -> Figures {
+        let page = self.attachment.page;
+        let (reserved, _) = page.reserved(device);
+        (
+            reserved,
+            page.allocated(device),
+            page.process_counts(self.attachment.slot, device),
+        )
+    }
+
+    fn keep_connected(&mut self) {
+        match &mut self.line {
+            Line::Up { socket, .. } if socket.is_alive() => {}
+            Line::Up { .. } => self.line = Line::away(),
+            Line::Away { again, pause } if Instant::now() >= *again => {
+                let pause = *pause;
+                let greeted = link::connect(Instant::now()).filter(|socket| socket.greet(&self.page));
+                if let Some(socket) = greeted {
+                    self.line = Line::up(socket);
+                    // A supervisor that has just come needs to know the slot before anything else.
+                    self.events
+                        .retain(|event| !matches!(event, Event::Attached { .. }));
+                    self.events.insert(0, self.attached());
+                    self.told.fill(None);
+                } else {
+                    let pause = (2 * pause).min(RETRY.1);
+                    self.line = Line::Away {
+                        again: Instant::now() + pause,
+                        pause,
+                    };
+                }
+            }
+            Line::Away { .. } => {}
+        }
+    }
+
+    fn send_events(&mut self) {
+        while let Some(event) = self.events.first() {
+            if !self.send(&Report::Event(event.clone())) {
+                return;
+            }
+            self.events.remove(0);
+        }
+        if self.lost > 0 && self.send(&Report::Event(Event::Lost { marks: self.lost })) {
+            self.lost = 0;
+        }
+    }
+
+    /// Hands a frame to the socket; false if it is not taken. A frame that is taken in part is on its way: its
+    /// rest goes first in the rounds that follow.
+    fn send(&mut self, report: &Report) -> bool {
+        let Line::Up { socket, rest } = &mut self.line else {
+            return false;
+        };
+        let Ok(frame) = encode(report) else {
+            return false;
+        };
+        if !rest.is_empty() {
+            return false;
+        }
+        match socket.send(&frame, None) {
+            Sent::Bytes(0) => false,
+            Sent::Bytes(sent) => {
+                rest.extend_from_slice(&frame[sent..]);
+                true
+            }
+            Sent::Gone => {
+                self.line = Line::away();
+                false
+            }
+        }
+    }
+
+    /// Sends on what is left of a frame.
+    fn flush(&mut self) {
+        let Line::Up { socket, rest } = &mut self.line else {
+            return;
+        };
+        if rest.is_empty() {
+            return;
+        }
+        match socket.send(rest, None) {
+            Sent::Bytes(sent) => drop(rest.drain(..sent)),
+            Sent::Gone => self.line = Line::away(),
+        }
+    }
+}
+
+/// At most [`SAMPLES`] marks for those given: of neighbours that are merged the last one stays, with the
+/// highest peak of them all.
+fn merged(marks: &[Mark]) -> impl Iterator<Item = Mark> {
+    let together = marks.len().div_ceil(SAMPLES).max(1);
+    marks.chunks(together).filter_map(|group| {
+        let peak = group.iter().map(|mark| mark.peak).max()?;
+        group.last().map(|&last| Mark { peak, ..last })
+    })
+}
+
+fn sample(mark: Mark, allocated: Option<u64>) -> Sample {
+    let (allocations, frees, requested) = mark.counts;
+    Sample {
+        time_ns: mark.time_ns,
+        device: index(mark.device),
+        iteration: mark.iteration,
+        reserved: mark.reserved,
+        peak: mark.peak,
+        allocated,
+        requested,
+        allocations,
+        frees,
+    }
+}
+
+fn index(value: usize) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark(n: u64, peak: u64) -> Mark {
+        Mark {
+            time_ns: n,
+            device: 0,
+            iteration: n,
+            reserved: n * 10,
+            peak,
+            counts: (n, n, n),
+        }
+    }
+
+    #[test]
+    fn few_marks_stay_as_they_are() {
+        let marks: Vec<_> = (1..=32).map(|n| mark(n, n)).collect();
+        assert_eq!(merged(&marks).collect::<Vec<_>>(), marks);
+        assert_eq!(merged(&[]).count(), 0);
+    }
+
+    #[test]
+    fn merged_marks_keep_the_last_state_and_the_highest_peak() {
+        let mut marks: Vec<_> = (1..=100).map(|n| mark(n, n)).collect();
+        marks[1].peak = 5_000;
+        let merged: Vec<_> = merged(&marks).collect();
+        assert_eq!(merged.len(), 25);
+        assert_eq!(
+            merged[0],
+            Mark {
+                peak: 5_000,
+                ..mark(4, 0)
+            }
+        );
+        assert_eq!(merged[24], mark(100, 100));
+    }
+}

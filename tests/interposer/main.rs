@@ -1,0 +1,12 @@
+//! The built interposer, preloaded into real programs over a small driver, with a scripted supervisor.
+//!
+//! The programs and the driver are in `tests/programs`, and are compiled when a test needs them. What the
+//! interposer counted is read from the page that the scripted supervisor handed out, after the program's end.
+
+mod counting;
+mod exports;
+mod peer;
+mod processes;
+mod programs;
+mod supervisor;
+mod ways_in;
