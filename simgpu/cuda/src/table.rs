@@ -195,6 +195,7 @@ table! {
         cuKernelGetName: 12030 cuKernelGetName;
         cuKernelSetAttribute: 12000 cuKernelSetAttribute;
         cuKernelSetCacheConfig: 12000 cuKernelSetCacheConfig;
+        cuLaunchCooperativeKernel: 9000 cuLaunchCooperativeKernel, 9000 cuLaunchCooperativeKernel_ptsz;
         cuLaunchHostFunc: 10000 cuLaunchHostFunc, 10000 cuLaunchHostFunc_ptsz;
         cuLaunchKernel: 4000 cuLaunchKernel, 7000 cuLaunchKernel_ptsz;
         cuLaunchKernelEx: 11060 cuLaunchKernelEx, 11060 cuLaunchKernelEx_ptsz;
@@ -493,7 +494,6 @@ table! {
         cuIpcOpenMemHandle: 4010 cuIpcOpenMemHandle, 11000 cuIpcOpenMemHandle_v2;
         cuKernelGetParamInfo: 12040 cuKernelGetParamInfo;
         cuLaunch: 2000 cuLaunch;
-        cuLaunchCooperativeKernel: 9000 cuLaunchCooperativeKernel, 9000 cuLaunchCooperativeKernel_ptsz;
         cuLaunchCooperativeKernelMultiDevice: 9000 cuLaunchCooperativeKernelMultiDevice;
         cuLaunchGrid: 2000 cuLaunchGrid;
         cuLaunchGridAsync: 2000 cuLaunchGridAsync;
