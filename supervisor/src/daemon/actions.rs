@@ -88,7 +88,7 @@ impl Owner {
             "MIGM_SOCKET".to_owned(),
             self.settings.socket.display().to_string(),
         )];
-        if let Some(simulated) = &self.settings.simulated {
+        if let Some(simulated) = &self.settings.own_simulated {
             environment.push(("SIMGPU_ID".to_owned(), simulated.id.clone()));
             environment.push((
                 "SIMGPU_TIME_SCALE".to_owned(),
@@ -286,17 +286,24 @@ impl Owner {
 
     fn energy_read(&mut self, id: BatchId, moment: Moment, millijoules: Option<u64>) {
         self.dirty = true;
-        let facts = self.facts();
         let Some(batch) = self.batches.get_mut(&id) else {
             return;
         };
         batch.measured(moment, millijoules);
-        if moment == Moment::Start || batch.ended.is_none() {
-            return;
+        if moment == Moment::End && batch.ended.is_some() {
+            tracing::info!(batch = %id, "batch is over");
+            self.tell_summary(id);
         }
+    }
+
+    /// The sum of a batch that is over, to its watcher.
+    pub(super) fn tell_summary(&mut self, id: BatchId) {
+        let facts = self.facts();
+        let Some(batch) = self.batches.get(&id) else {
+            return;
+        };
         let jobs = batch.jobs.iter().filter_map(|job| self.jobs.get(job));
         let summary = batch.summary(jobs.map(super::job::Job::status).collect(), &facts);
-        tracing::info!(batch = %id, makespan = summary.makespan, energy_j = summary.energy_j, "batch is over");
         if let Some(watcher) = batch.watcher {
             self.reply(watcher, Reply::BatchEnded(Box::new(summary)));
         }

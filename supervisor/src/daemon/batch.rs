@@ -61,6 +61,8 @@ impl Batch {
             started: record.started,
             energy_start: record.energy_start,
             reconfigurations: record.reconfigurations,
+            ended: record.ended,
+            energy_end: record.energy_end,
             ..Self::new(record.id, record.name, record.uid, None)
         }
     }
@@ -76,6 +78,9 @@ impl Batch {
             started: self.started,
             energy_start: self.energy_start,
             reconfigurations: self.reconfigurations,
+            // An end that has not been measured is measured by the next supervisor.
+            ended: self.ended.filter(|_| !self.reading),
+            energy_end: self.energy_end,
         }
     }
 

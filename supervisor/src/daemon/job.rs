@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use migm_shared::ids::{AttemptId, JobId};
+use migm_shared::page::DeviceReading;
 
 use super::forecast::Track;
 use super::page::JobPage;
@@ -168,14 +169,14 @@ impl Job {
         let mut figures = self.figures;
         if let Some(page) = &self.page {
             let readings = page.counters().read();
-            let sum = |of: fn(&migm_shared::page::DeviceReading) -> u64| -> u64 { readings.iter().map(of).sum() };
-            // Each attempt may have met another device: the peak is the largest, not their sum.
+            // Attempts ran on one device each, one after the other: their peaks do not add up.
             let peak = readings.iter().map(|device| device.reserved_peak).max();
+            let allocated = readings.iter().filter_map(|device| device.allocated_peak).max();
             figures.reserved = figures.reserved.max(peak.unwrap_or(0));
+            figures.allocated = figures.allocated.max(allocated);
+            let sum = |of: fn(&DeviceReading) -> u64| -> u64 { readings.iter().map(of).sum() };
             figures.allocations = figures.allocations.max(sum(|device| device.allocations));
             figures.frees = figures.frees.max(sum(|device| device.frees));
-            let allocated = readings.iter().filter_map(|device| device.allocated_peak).max();
-            figures.allocated = figures.allocated.max(allocated);
         }
         let device = self
             .unaccounted

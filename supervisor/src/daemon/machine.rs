@@ -331,7 +331,7 @@ impl Worker {
     /// A figure is of use only if the job asked for nothing and freed nothing while NVML was read: a free
     /// in between would look like memory of the context.
     fn measure(&self, on: &Watched) -> Option<Answer> {
-        let (before, _) = on.page.reserved();
+        let before = on.page.reserved();
         let memory = match &on.device {
             Device::Slice(uuid) => self.node.slice_memory(uuid),
             Device::Whole(gpu) => self.node.memory(*gpu),
@@ -343,7 +343,7 @@ impl Worker {
                 return None;
             }
         };
-        let (after, _) = on.page.reserved();
+        let after = on.page.reserved();
         (before == after && !on.page.counters().occupants().is_empty()).then(|| Answer::Measured {
             job: on.job,
             attempt: on.attempt,

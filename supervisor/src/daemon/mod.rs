@@ -100,6 +100,10 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
         Some(gpu) => Box::new(gpu.node()?),
         None => Box::new(Nvml::system()?),
     };
+    let time_scale = match &simulated {
+        Some(gpu) => Some(gpu.time_scale()?),
+        None => sim::behind_the_loader(),
+    };
     let mut gpus = read_gpus(node.as_ref())?;
     let slices = recover::adopt(node.as_ref(), &state, &mut gpus);
     let settings = Settings {
@@ -110,11 +114,9 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
             Some(_) => vec![links(&path).display().to_string()],
             None => Vec::new(),
         },
-        time_scale: match &simulated {
-            Some(gpu) => gpu.time_scale()?,
-            None => 1.0,
-        },
-        simulated: state.simulated.clone(),
+        simulated: time_scale.is_some(),
+        time_scale: time_scale.unwrap_or(1.0),
+        own_simulated: state.simulated.clone(),
         socket: path.clone(),
         state_path: state_path.clone(),
         config,

@@ -48,8 +48,10 @@ pub struct Settings {
     pub interposer: Result<PathBuf, String>,
     /// Folders for the loader: the simulated driver's.
     pub library_path: Vec<String>,
-    /// The simulated GPU.
-    pub simulated: Option<SimulatedState>,
+    /// The GPUs are simulated.
+    pub simulated: bool,
+    /// The simulated GPU that is this supervisor's own.
+    pub own_simulated: Option<SimulatedState>,
     /// Wall seconds per simulated second.
     pub time_scale: f64,
 }
@@ -113,6 +115,7 @@ pub struct Owner {
     pub(super) changed_jobs: BTreeSet<JobId>,
     pub(super) stopping: bool,
     started: f64,
+    ticked: f64,
     had_client: bool,
     idle_since: Option<f64>,
 }
@@ -150,6 +153,7 @@ impl Owner {
             changed_jobs: BTreeSet::new(),
             stopping: false,
             started: now,
+            ticked: now,
             had_client: false,
             idle_since: None,
         };
@@ -286,15 +290,27 @@ impl Owner {
         let Some(client) = self.clients.remove(&peer) else {
             return;
         };
-        for batch in self.batches.values_mut() {
-            batch.watcher.take_if(|watcher| *watcher == peer);
-        }
+        self.unwatch_batches(peer);
         match client.role {
             Role::Runner(id) => self.runner_gone(id, peer, now),
             // Its processes are watched by pid: a fork keeps a connection open, and an exec ends it early.
             Role::Process(id) if client.credentials.pid == 0 => self.forget(id, 0, now),
             _ => {}
         }
+    }
+
+    /// Nobody hears of this peer's batches any more. Those that are over, or will never start, go.
+    fn unwatch_batches(&mut self, peer: Peer) {
+        let jobs = &self.jobs;
+        let before = self.batches.len();
+        self.batches.retain(|_, batch| {
+            if batch.watcher.take_if(|watcher| *watcher == peer).is_none() {
+                return true;
+            }
+            let lives = !all_ended(batch.jobs.iter().filter_map(|job| jobs.get(job)));
+            lives || batch.started.is_some() && (batch.ended.is_none() || batch.reading)
+        });
+        self.dirty |= self.batches.len() < before;
     }
 
     /// A process that was watched is gone.
@@ -393,7 +409,7 @@ impl Owner {
                 .gpus
                 .first()
                 .map_or_else(String::new, |gpu| gpu.gpu.name.clone()),
-            simulated: self.settings.simulated.is_some(),
+            simulated: self.settings.simulated,
             time_scale: self.settings.time_scale,
             reconfigurations: self.reconfigurations,
         }
@@ -416,7 +432,7 @@ impl Owner {
             next_slice: self.next_slice,
             next_batch: self.next_batch,
             reconfigurations: self.reconfigurations,
-            simulated: self.settings.simulated.clone(),
+            simulated: self.settings.own_simulated.clone(),
             slices: self
                 .slices
                 .iter()
@@ -470,7 +486,10 @@ impl Owner {
     /// What time alone brings about. Wanted every 100 ms or so while there is work.
     pub fn beat(&mut self, now: f64) {
         self.look_for_orphans(now);
-        self.step(now, Event::Tick);
+        if now - self.ticked >= 1.0 {
+            self.ticked = now;
+            self.step(now, Event::Tick);
+        }
         if !self.settings.private || self.stopping {
             return;
         }

@@ -92,12 +92,10 @@ impl JobPage {
         self.descriptor.try_clone()
     }
 
-    /// Reserved bytes and their peak over all devices that the job has used.
+    /// Reserved bytes over all devices that the job has used: those of earlier attempts hold none.
     #[must_use]
-    pub fn reserved(&self) -> (u64, u64) {
-        let readings = self.counters().read();
-        let sum = |of: fn(&migm_shared::page::DeviceReading) -> u64| readings.iter().map(of).sum();
-        (sum(|device| device.reserved), sum(|device| device.reserved_peak))
+    pub fn reserved(&self) -> u64 {
+        self.counters().read().iter().map(|device| device.reserved).sum()
     }
 }
 
@@ -163,6 +161,6 @@ pub(super) mod tests {
         let slot = page.join(1, 1, 1).unwrap();
         page.add(slot, device, migm_shared::page::Class::Device, 42);
         let mapped = JobPage::map(again).unwrap();
-        assert_eq!(mapped.reserved(), (42, 42));
+        assert_eq!(mapped.reserved(), 42);
     }
 }

@@ -452,11 +452,14 @@ impl Owner {
             return;
         };
         batch.watcher = Some(peer);
-        // One that has ended is told again, with a fresh look at the counters.
-        batch.ended = None;
+        let told = batch.ended.is_some() && !batch.reading;
         self.changed_jobs.extend(batch.jobs.iter().copied());
         self.reply(peer, Reply::Done);
-        self.check_batch(id, now);
+        if told {
+            self.tell_summary(id);
+        } else {
+            self.check_batch(id, now);
+        }
     }
 
     fn shut_down(&mut self, peer: Peer) {

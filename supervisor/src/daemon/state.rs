@@ -38,7 +38,7 @@ pub struct State {
     pub slices: Vec<SliceRecord>,
     /// Jobs that live, and ended ones of living batches.
     pub jobs: Vec<JobRecord>,
-    /// Batches that have not ended.
+    /// Batches that have not ended, and ended ones that somebody may still ask for.
     pub batches: Vec<BatchRecord>,
 }
 
@@ -132,6 +132,10 @@ pub struct BatchRecord {
     pub energy_start: Option<u64>,
     /// Reconfigurations then.
     pub reconfigurations: u64,
+    /// When its last job ended.
+    pub ended: Option<f64>,
+    /// The energy counters then, millijoules.
+    pub energy_end: Option<u64>,
 }
 
 impl State {
@@ -176,7 +180,8 @@ impl State {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let lives = |job: &JobRecord| job.state != JobState::Ended;
-        self.slices.is_empty() && self.batches.is_empty() && !self.jobs.iter().any(lives)
+        let goes_on = |batch: &BatchRecord| batch.ended.is_none();
+        self.slices.is_empty() && !self.batches.iter().any(goes_on) && !self.jobs.iter().any(lives)
     }
 
     /// Replaces the file; after a crash at any instant the old one or this one is there.

@@ -24,7 +24,7 @@ impl Owner {
                 .filter(|job| self.may(peer, job.uid))
                 .map(|job| self.job_status(job))
                 .collect(),
-            simulated: self.settings.simulated.is_some(),
+            simulated: self.settings.simulated,
             time_scale: self.settings.time_scale,
             supervisor: std::process::id(),
         }

@@ -166,6 +166,25 @@ impl Objects {
     }
 }
 
+/// Wall seconds per simulated second where the loader's libnvidia-ml is the simulated one; `None` where it
+/// is a real driver's. A real one has no such symbol.
+#[must_use]
+pub fn behind_the_loader() -> Option<f64> {
+    // SAFETY: NVML's initialisers touch nothing of ours, and it is loaded already when this is asked.
+    let library = unsafe { Library::new(NVML) }.ok()?;
+    time_scale_of(&library).ok().flatten()
+}
+
+/// `Ok(None)` when the library has a GPU and refuses to tell.
+fn time_scale_of(library: &Library) -> Result<Option<f64>, libloading::Error> {
+    let mut scale = 1.0;
+    // SAFETY: the simulated library exports this symbol with this type, and no other library has it.
+    let ask = unsafe { library.get::<TimeScale>(b"simgpuTimeScale\0") }?;
+    // SAFETY: the pointer is to a live local.
+    let code = unsafe { ask(&raw mut scale) };
+    Ok((code == 0).then_some(scale))
+}
+
 type Create = unsafe extern "C" fn(*const c_char, c_int, f64, *mut c_char, usize) -> c_int;
 type ById = unsafe extern "C" fn(*const c_char) -> c_int;
 type Clear = unsafe extern "C" fn() -> c_int;
@@ -245,13 +264,11 @@ impl SimulatedGpu {
     /// # Errors
     /// The library refused.
     pub fn time_scale(&self) -> Result<f64, SimError> {
-        let mut scale = 1.0;
-        // SAFETY: the simulated library exports this symbol with this type.
-        let ask = unsafe { self.library.get::<TimeScale>(b"simgpuTimeScale\0") }?;
-        // SAFETY: the pointer is to a live local.
-        let code = unsafe { ask(&raw mut scale) };
-        self.check(code, || "reading the time scale".to_owned())?;
-        Ok(scale)
+        if let Some(scale) = time_scale_of(&self.library)? {
+            return Ok(scale);
+        }
+        self.check(-1, || "reading the time scale".to_owned())?;
+        Ok(1.0)
     }
 
     /// Removes the GPU's shared state. Processes that still use it keep what they have mapped.
