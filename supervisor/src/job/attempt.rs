@@ -98,6 +98,8 @@ impl Attempt {
 
     /// Passes a signal of the user's on.
     pub fn forward(&mut self, signal: Signal, apart: Option<u32>) {
+        // Once each: a terminal that is resized for an hour sends thousands.
+        self.forwarded.retain(|known| *known != signal);
         self.forwarded.push(signal);
         self.signal(signal, apart);
     }

@@ -1,6 +1,6 @@
 //! Attempts of the job: started, stopped, waited for, reported.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use migm_shared::ids::AttemptId;
 use nix::sys::signal::{Signal, killpg};
@@ -200,11 +200,12 @@ impl Runner {
             unmet,
         };
         self.link.send(&ended, None);
-        let goes_on = matches!(outcome, Outcome::Moved | Outcome::Oom) && self.input.is_repeatable();
-        let patience = if self.order.batch.is_some() {
-            LONG_PATIENCE
-        } else {
-            PATIENCE
+        let may_go_on = self.input.is_repeatable() && !self.link.is_closed();
+        let goes_on = may_go_on && matches!(outcome, Outcome::Moved | Outcome::Oom);
+        let patience = match self.order.batch {
+            _ if self.link.is_closed() => Duration::ZERO,
+            Some(_) => LONG_PATIENCE,
+            None => PATIENCE,
         };
         self.stage = Stage::Reported {
             grant: Box::new(grant.clone()),

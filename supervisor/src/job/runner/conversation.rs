@@ -60,6 +60,10 @@ impl Runner {
     }
 
     pub(super) fn on_reply(&mut self, reply: Reply) -> Result<(), JobError> {
+        // The user has ended the job meanwhile: no word changes its status any more.
+        if matches!(self.stage, Stage::Over(_)) {
+            return Ok(());
+        }
         match reply {
             Reply::Accepted { job, notice } => {
                 self.job = Some(job);
