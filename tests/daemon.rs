@@ -20,8 +20,8 @@ use migm_supervisor::control::{
     Figures, Grant, JobState, JobStatus, NodeStatus, Outcome, Reply, Request, Submission, Unmet,
 };
 use migm_supervisor::daemon::connection::Connection;
-use migm_supervisor::node::sim::SimulatedGpu;
-use migm_supervisor::node::{Node, Nvml};
+use migm_supervisor::node::sim::{self, SimulatedGpu};
+use migm_supervisor::node::{Instance, Node, Nvml};
 
 /// Far more than any step takes on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -43,6 +43,7 @@ fn migm() -> PathBuf {
 struct Daemon {
     folder: tempfile::TempDir,
     child: Option<Child>,
+    environment: Vec<(&'static str, String)>,
 }
 
 impl Daemon {
@@ -56,6 +57,7 @@ impl Daemon {
         let mut daemon = Self {
             folder: Self::folder(),
             child: None,
+            environment: Vec::new(),
         };
         daemon.launch(arguments);
         daemon
@@ -78,6 +80,7 @@ impl Daemon {
             .args(arguments)
             .env_remove("MIGM_SOCKET")
             .env("MIGM_LOG", "debug")
+            .envs(self.environment.iter().cloned())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
@@ -145,16 +148,76 @@ impl Daemon {
         }
     }
 
+    /// A supervisor that meets a GPU as on a real machine: by the loader, and not its own.
+    fn on(machine: &Loaded, environment: &[(&'static str, &str)]) -> Self {
+        let mut daemon = Self {
+            folder: Self::folder(),
+            child: None,
+            environment: vec![
+                ("LD_LIBRARY_PATH", machine.links.path().display().to_string()),
+                ("SIMGPU_ID", machine.gpu.id().to_owned()),
+            ],
+        };
+        let more = environment
+            .iter()
+            .map(|(name, value)| (*name, (*value).to_owned()));
+        daemon.environment.extend(more);
+        daemon.launch(&[]);
+        daemon
+    }
+
     /// NVML over the daemon's simulated GPU, in this process. One at a time: the choice is the process's.
     fn node(&self) -> (MutexGuard<'static, ()>, SimulatedGpu, Nvml) {
-        static TURN: Mutex<()> = Mutex::new(());
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = turn();
         let state: serde_json::Value =
             serde_json::from_slice(&fs::read(self.folder.path().join("migm.state.json")).unwrap()).unwrap();
         let id = state["simulated"]["id"].as_str().unwrap();
         let gpu = SimulatedGpu::attach(&self.folder.path().join("migm.sim"), id).unwrap();
         let node = gpu.node().unwrap();
         (turn, gpu, node)
+    }
+}
+
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A GPU that is there before any supervisor.
+struct Loaded {
+    links: tempfile::TempDir,
+    gpu: SimulatedGpu,
+    node: Nvml,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Loaded {
+    fn new(mig: bool) -> Self {
+        let turn = turn();
+        let links = Daemon::folder();
+        sim::objects().unwrap().link(links.path(), true).unwrap();
+        let gpu = SimulatedGpu::create(links.path(), GPU, mig, 0.05).unwrap();
+        let node = gpu.node().unwrap();
+        Self {
+            links,
+            gpu,
+            node,
+            _turn: turn,
+        }
+    }
+
+    /// An instance that somebody else made.
+    fn instance(&self, profile: &str, start: u32) -> Instance {
+        let profiles = self.node.profiles(0).unwrap();
+        let kind = profiles.iter().find(|kind| kind.name == profile).unwrap();
+        let place = *kind.placements.iter().find(|place| place.start == start).unwrap();
+        self.node.create(0, kind, place).unwrap()
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        let _ = self.gpu.remove();
     }
 }
 
@@ -170,6 +233,11 @@ impl Drop for Daemon {
             }
             let _ = child.kill();
             let _ = child.wait();
+        }
+        // A job that still had its lease keeps the GPU beyond its supervisor.
+        if self.folder.path().join("migm.sim").exists() && !std::thread::panicking() {
+            let (_turn, gpu, _node) = self.node();
+            let _ = gpu.remove();
         }
         if std::thread::panicking() {
             eprintln!("supervisor's log:\n{}", self.log());
@@ -491,6 +559,87 @@ fn killed_in_the_middle_the_next_one_adopts_and_leaves_foreign_instances_alone()
 }
 
 #[test]
+fn with_mig_off_jobs_get_the_whole_gpu_one_at_a_time_and_the_mode_stays() {
+    let machine = Loaded::new(false);
+    let daemon = Daemon::on(&machine, &[]);
+    let pages = [Page::new(), Page::new()];
+    let (mut first, answer) = submit(&daemon, submission("first"), &pages[0]);
+    let Reply::Accepted {
+        notice: Some(notice), ..
+    } = answer
+    else {
+        panic!("{answer:?}")
+    };
+    assert!(notice.contains("MIG is off on GPU 0"), "{notice}");
+    let grant = first.grant();
+    assert_eq!((grant.profile.as_str(), grant.start), ("whole", 0));
+    assert!(grant.visible_device.starts_with("GPU-"), "{grant:?}");
+    assert!(
+        grant.library_path.is_empty(),
+        "the loader has its own folders: {grant:?}"
+    );
+    let (mut second, _) = submit(&daemon, submission("second"), &pages[1]);
+    assert!(second.try_hear::<Reply>(Duration::from_millis(300)).is_none());
+    first.ended(&grant, Outcome::Done, None);
+    first.finished();
+    let next = second.grant();
+    assert_eq!(next.slice, grant.slice);
+    let status = daemon.status();
+    assert_eq!((status.gpus[0].mode.as_str(), status.simulated), ("whole", true));
+    assert_eq!(
+        machine.node.gpus().unwrap()[0].mode,
+        migm_supervisor::node::MigMode::Off
+    );
+    second.ended(&next, Outcome::Done, None);
+    second.finished();
+}
+
+#[test]
+fn without_permission_a_job_is_refused_with_the_capability_and_the_remedy() {
+    let machine = Loaded::new(true);
+    let daemon = Daemon::on(&machine, &[("SIMGPU_NO_PERMISSION", "1")]);
+    for _ in 0..2 {
+        let mut runner = daemon.peer();
+        let submit = Request::Submit(submission("powerless"));
+        runner.0.send(&submit, Some(Page::new().descriptor())).unwrap();
+        let reason = loop {
+            match runner.hear() {
+                Reply::Accepted { .. } => {}
+                Reply::Refused { reason } => break reason,
+                other => panic!("{other:?}"),
+            }
+        };
+        for said in [
+            "NO_PERMISSION",
+            "/proc/driver/nvidia/capabilities/mig/config",
+            "--use-existing",
+        ] {
+            assert!(reason.contains(said), "{reason}");
+        }
+    }
+}
+
+#[test]
+fn without_permission_idle_instances_of_others_are_used_and_left_as_they_were() {
+    let machine = Loaded::new(true);
+    let theirs = machine.instance("2g.10gb", 2);
+    let mut daemon = Daemon::on(&machine, &[("SIMGPU_NO_PERMISSION", "1")]);
+    let asked = Submission {
+        use_existing: true,
+        ..submission("guest")
+    };
+    let page = Page::new();
+    let (mut runner, _) = submit(&daemon, asked, &page);
+    let grant = runner.grant();
+    assert_eq!((grant.profile.as_str(), grant.start), ("2g.10gb", 2));
+    assert_eq!(Some(grant.visible_device.as_str()), theirs.uuid.as_deref());
+    runner.ended(&grant, Outcome::Done, None);
+    runner.finished();
+    assert!(daemon.terminate().success());
+    assert_eq!(machine.node.instances(0).unwrap(), [theirs]);
+}
+
+#[test]
 fn a_lease_without_runner_lasts_as_long_as_its_process() {
     let daemon = Daemon::simulated();
     let page = Page::new();
@@ -567,6 +716,7 @@ fn a_private_supervisor_ends_after_its_last_client_and_leaves_nothing() {
     let mut daemon = Daemon {
         folder: Daemon::folder(),
         child: None,
+        environment: Vec::new(),
     };
     daemon.launch(&["--private", "--sim", GPU, "--time-scale", "0.05"]);
     let page = Page::new();

@@ -21,13 +21,25 @@ fn each_path_goes_to_its_class_with_its_real_size() {
     let (peer, _) = run("every_path", &[], &[]);
     let reading = peer.page.read()[0];
     let live = |class: Class| reading.live[class as usize];
-    assert_eq!(live(Class::Device), 1000 + 3000 + 10 * 1024, "the pitch is the driver's");
+    assert_eq!(
+        live(Class::Device),
+        1000 + 3000 + 10 * 1024,
+        "the pitch is the driver's"
+    );
     assert_eq!(live(Class::Managed), 5000);
     assert_eq!(live(Class::Pool), 7000 + 7000 + 6000);
     assert_eq!(live(Class::Array), 16 * 8 * 16, "bytes, not bits");
     assert_eq!(live(Class::Vmm), 1 << 21);
-    assert_eq!(live(Class::Host), 11000 + 2000 + (1 << 21), "host memory is no device memory");
-    let device: u64 = Class::ALL.into_iter().filter(|class| class.is_reserved()).map(live).sum();
+    assert_eq!(
+        live(Class::Host),
+        11000 + 2000 + (1 << 21),
+        "host memory is no device memory"
+    );
+    let device: u64 = Class::ALL
+        .into_iter()
+        .filter(|class| class.is_reserved())
+        .map(live)
+        .sum();
     assert_eq!((reading.reserved, reading.reserved_peak), (device, device));
     assert_eq!(reading.allocations, 8, "device allocations only");
 }
@@ -35,9 +47,15 @@ fn each_path_goes_to_its_class_with_its_real_size() {
 #[test]
 fn sixty_four_threads_lose_nothing() {
     let (peer, printed) = run("threads", &[], &[]);
-    let numbers: Vec<u64> = printed.split_whitespace().map(|word| word.parse().unwrap()).collect();
+    let numbers: Vec<u64> = printed
+        .split_whitespace()
+        .map(|word| word.parse().unwrap())
+        .collect();
     let reading = peer.page.read()[0];
-    assert_eq!([reading.reserved, reading.allocations, reading.frees], numbers[..]);
+    assert_eq!(
+        [reading.reserved, reading.allocations, reading.frees],
+        numbers[..]
+    );
     assert_eq!(reading.live[Class::Device as usize], numbers[0]);
     assert!(reading.reserved_peak >= reading.reserved);
     assert_eq!(numbers[1], 64 * 4000);
@@ -47,7 +65,10 @@ fn sixty_four_threads_lose_nothing() {
 fn a_refused_free_is_put_back_and_an_unknown_one_reaches_the_driver() {
     let (peer, _) = run("refusals", &["free"], &[]);
     let reading = peer.page.read()[0];
-    assert_eq!((reading.reserved, reading.allocations, reading.frees), (1000, 1, 0));
+    assert_eq!(
+        (reading.reserved, reading.allocations, reading.frees),
+        (1000, 1, 0)
+    );
 }
 
 #[test]
@@ -93,7 +114,10 @@ fn a_free_is_charged_to_the_device_of_its_allocation() {
     let reading = peer.page.read();
     let on = |uuid: u8| reading.iter().find(|device| device.uuid == [uuid; 16]).unwrap();
     assert_eq!((on(0xa0).reserved, on(0xa0).frees), (30, 0));
-    assert_eq!((on(0xa1).reserved, on(0xa1).reserved_peak, on(0xa1).frees), (200, 1200, 1));
+    assert_eq!(
+        (on(0xa1).reserved, on(0xa1).reserved_peak, on(0xa1).frees),
+        (200, 1200, 1)
+    );
     let attached = |event: &Event| matches!(event, Event::Attached { devices, .. } if devices.len() == 2);
     let events = peer.events();
     assert!(events.is_empty() || events.iter().any(attached), "{events:?}");

@@ -6,20 +6,33 @@ use std::process::Command;
 use crate::programs::interposer;
 
 fn listing(tool: &str, arguments: &[&str]) -> String {
-    let output = Command::new(tool).args(arguments).arg(interposer()).output().expect(tool);
+    let output = Command::new(tool)
+        .args(arguments)
+        .arg(interposer())
+        .output()
+        .expect(tool);
     assert!(output.status.success());
     String::from_utf8(output.stdout).unwrap()
 }
 
 fn exported() -> BTreeSet<String> {
     let names = listing("nm", &["-D", "--defined-only"]);
-    names.lines().filter_map(|line| line.split_whitespace().last().map(str::to_owned)).collect()
+    names
+        .lines()
+        .filter_map(|line| line.split_whitespace().last().map(str::to_owned))
+        .collect()
 }
 
 /// The list in the crate's documentation: each name in backquotes below the heading.
 fn documented() -> BTreeSet<String> {
     let source = include_str!("../../interposer/src/lib.rs");
-    let list = source.split("# Exported symbols").nth(1).unwrap().split("//! A test").next().unwrap();
+    let list = source
+        .split("# Exported symbols")
+        .nth(1)
+        .unwrap()
+        .split("//! A test")
+        .next()
+        .unwrap();
     list.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
@@ -51,9 +64,15 @@ fn the_driver_is_not_a_dependency() {
     let needed = listing("readelf", &["-d"]);
     assert!(needed.contains("libc.so.6"));
     for library in ["libcuda", "libnvidia", "libcudart"] {
-        assert!(!needed.contains(library), "a driver without one of our symbols would not load: {needed}");
+        assert!(
+            !needed.contains(library),
+            "a driver without one of our symbols would not load: {needed}"
+        );
     }
-    assert!(needed.contains("SYMBOLIC"), "our table must hold our own addresses: {needed}");
+    assert!(
+        needed.contains("SYMBOLIC"),
+        "our table must hold our own addresses: {needed}"
+    );
 }
 
 #[test]
@@ -61,7 +80,9 @@ fn nothing_of_ours_runs_when_the_file_is_loaded() {
     // The compiler's own frame_dummy, and the standard library's note of the arguments.
     let sections = listing("readelf", &["-SW"]);
     let size = |name: &str| {
-        let line = sections.lines().find(|line| line.split_whitespace().any(|word| word == name))?;
+        let line = sections
+            .lines()
+            .find(|line| line.split_whitespace().any(|word| word == name))?;
         let words: Vec<_> = line.rsplit(']').next()?.split_whitespace().collect();
         usize::from_str_radix(words.get(4)?, 16).ok()
     };

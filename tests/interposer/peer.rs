@@ -47,7 +47,10 @@ impl Page {
         // SAFETY: the file is ours.
         assert_eq!(unsafe { libc::ftruncate(number, bytes) }, 0);
         // SAFETY: the file is ours.
-        assert_eq!(unsafe { libc::fcntl(number, libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) }, 0);
+        assert_eq!(
+            unsafe { libc::fcntl(number, libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) },
+            0
+        );
         let page = Self::map(file);
         page.page.format();
         page
@@ -58,8 +61,16 @@ impl Page {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let bytes = size_of::<CounterPage>();
         // SAFETY: a mapping at an address of the kernel's choice.
-        let start =
-            unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                protection,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
         assert_ne!(start, libc::MAP_FAILED);
         // SAFETY: the mapping is as long as a page, is never undone, and a page is made of atomics.
         let page = unsafe { &*start.cast::<CounterPage>() };
@@ -213,7 +224,11 @@ fn welcome(stream: &UnixStream, page: &Page, manner: Manner) {
         }
         _ => (Welcome::Page, Some(page.file.try_clone().unwrap())),
     };
-    send(stream, &encode(&answer).unwrap(), file.as_ref().map(AsRawFd::as_raw_fd));
+    send(
+        stream,
+        &encode(&answer).unwrap(),
+        file.as_ref().map(AsRawFd::as_raw_fd),
+    );
 }
 
 #[repr(C)]
@@ -272,7 +287,11 @@ fn receive(stream: &mut UnixStream, bytes: &mut [u8]) -> (usize, Option<OwnedFd>
         // A process that was killed: whatever it left is read, then the end.
         return (stream.read(bytes).unwrap_or(0), None);
     };
-    let carries = header.msg_controllen > size_of::<libc::cmsghdr>() && control.header.cmsg_type == libc::SCM_RIGHTS;
+    let carries =
+        header.msg_controllen > size_of::<libc::cmsghdr>() && control.header.cmsg_type == libc::SCM_RIGHTS;
     // SAFETY: the kernel has just given us this descriptor.
-    (count, carries.then(|| unsafe { OwnedFd::from_raw_fd(control.file) }))
+    (
+        count,
+        carries.then(|| unsafe { OwnedFd::from_raw_fd(control.file) }),
+    )
 }

@@ -21,7 +21,10 @@ fn succeeds(way: &str) -> Peer {
 /// Bytes, allocations, frees and processes.
 fn expect(peer: &Peer, reserved: u64, allocations: u64, processes: usize) {
     let reading = peer.page.read()[0];
-    assert_eq!((reading.reserved, reading.allocations, reading.frees), (reserved, allocations, 0));
+    assert_eq!(
+        (reading.reserved, reading.allocations, reading.frees),
+        (reserved, allocations, 0)
+    );
     assert_eq!(peer.page.occupants().len(), processes);
     assert_eq!(peer.hellos().len(), processes);
 }
@@ -60,7 +63,10 @@ fn a_vforked_child_executes_a_process_of_its_own() {
 fn executing_another_program_leaves_the_first_ones_memory_behind() {
     let peer = succeeds("exec");
     let reading = peer.page.read()[0];
-    assert_eq!((reading.reserved, reading.reserved_peak, reading.allocations), (30, 1000, 2));
+    assert_eq!(
+        (reading.reserved, reading.reserved_peak, reading.allocations),
+        (30, 1000, 2)
+    );
     assert_eq!(peer.page.occupants().len(), 1);
 }
 
@@ -101,7 +107,14 @@ fn programs_without_cuda_run_as_ever() {
         ("/bin/true", &[][..]),
         ("/bin/sh", &["-c", "echo $((6 * 7)); ls / > /dev/null && true"]),
         ("/bin/bash", &["-c", "exec 3>&1; (echo forked >&3); ulimit -n"]),
-        ("/usr/bin/env", &["python3", "-c", "import ctypes, subprocess; print(ctypes.CDLL(None).getpid() > 0)"]),
+        (
+            "/usr/bin/env",
+            &[
+                "python3",
+                "-c",
+                "import ctypes, subprocess; print(ctypes.CDLL(None).getpid() > 0)",
+            ],
+        ),
         ("/usr/bin/ldd", &["/bin/bash"]),
     ] {
         if !Path::new(program).exists() {
@@ -110,7 +123,11 @@ fn programs_without_cuda_run_as_ever() {
         let run = |bare: bool| {
             let program = Program::of(Path::new(program), arguments).under(&peer);
             let output = if bare { program.bare() } else { program }.output();
-            (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned(), output.stdout.len())
+            (
+                output.status.code(),
+                String::from_utf8_lossy(&output.stderr).into_owned(),
+                output.stdout.len(),
+            )
         };
         let ((status, errors, printed), without) = (run(false), run(true));
         assert_eq!((status, errors), (without.0, without.1), "{program}");

@@ -20,7 +20,10 @@ pub fn folder() -> &'static Path {
     FOLDER.get_or_init(|| {
         let base = Path::new(env!("CARGO_TARGET_TMPDIR")).join("interposer");
         std::fs::create_dir_all(&base).expect("the target folder can be written");
-        tempfile::Builder::new().tempdir_in(base).expect("a folder").keep()
+        tempfile::Builder::new()
+            .tempdir_in(base)
+            .expect("a folder")
+            .keep()
     })
 }
 
@@ -44,7 +47,11 @@ fn compile(source: &str, output: &str, flags: &[&str]) -> PathBuf {
         .current_dir(folder())
         .output()
         .expect("these tests need a C compiler, `cc` or $CC");
-    assert!(result.status.success(), "{source}: {}", String::from_utf8_lossy(&result.stderr));
+    assert!(
+        result.status.success(),
+        "{source}: {}",
+        String::from_utf8_lossy(&result.stderr)
+    );
     std::fs::rename(&partial, &path).unwrap();
     path
 }
@@ -71,7 +78,10 @@ pub fn driver(old: bool) -> PathBuf {
 /// A library of `tests/programs`.
 pub fn library(name: &str, flags: &[&str]) -> PathBuf {
     let soname = format!("-Wl,-soname,lib{name}.so");
-    let flags: Vec<_> = ["-shared", "-fPIC", &soname].into_iter().chain(flags.iter().copied()).collect();
+    let flags: Vec<_> = ["-shared", "-fPIC", &soname]
+        .into_iter()
+        .chain(flags.iter().copied())
+        .collect();
     compile(&format!("{name}.c"), &format!("lib{name}.so"), &flags)
 }
 
@@ -121,7 +131,8 @@ impl Program {
 
     /// Runs as a process of attempt 1 of a job of this supervisor.
     pub fn under(self, peer: &Peer) -> Self {
-        self.env("MIGM_SOCKET", peer.path().to_str().unwrap()).env("MIGM_ATTEMPT", "7.1.0000000000000001")
+        self.env("MIGM_SOCKET", peer.path().to_str().unwrap())
+            .env("MIGM_ATTEMPT", "7.1.0000000000000001")
     }
 
     /// Without the interposer.

@@ -37,7 +37,9 @@ fn a_jobs_process_asks_for_the_page_and_says_who_it_is() {
 fn a_watched_process_brings_its_own_page() {
     let peer = Peer::new(Manner::KeepsNone);
     let socket = peer.path().to_str().unwrap();
-    Program::linked("steps", &["2", "100"]).env("MIGM_SOCKET", socket).run();
+    Program::linked("steps", &["2", "100"])
+        .env("MIGM_SOCKET", socket)
+        .run();
     eventually("hello", || !peer.hellos().is_empty());
     let hello = peer.hellos().remove(0);
     assert_eq!((hello.attempt, hello.has_page), (None, true));
@@ -52,7 +54,9 @@ fn each_iteration_becomes_a_sample_with_its_peak() {
     Program::linked("steps", &["8", "60000"]).under(&peer).run();
     eventually("the connection ends", || peer.ended() == 1);
     let samples = peer.samples();
-    let marked: Vec<_> = (2..=7).map(|n| samples.iter().rfind(|sample| sample.iteration == n).copied()).collect();
+    let marked: Vec<_> = (2..=7)
+        .map(|n| samples.iter().rfind(|sample| sample.iteration == n).copied())
+        .collect();
     for (n, sample) in (2..=7_u64).zip(marked) {
         let sample = sample.unwrap_or_else(|| panic!("no sample of iteration {n}: {samples:?}"));
         assert_eq!(sample.reserved, n * 1000, "{sample:?}");
@@ -60,7 +64,10 @@ fn each_iteration_becomes_a_sample_with_its_peak() {
         assert_eq!((sample.allocations, sample.frees), (2 * n, n));
         assert_eq!(sample.allocated, None);
     }
-    let peaks = samples.iter().filter(|sample| sample.peak == sample.reserved + 50_000).count();
+    let peaks = samples
+        .iter()
+        .filter(|sample| sample.peak == sample.reserved + 50_000)
+        .count();
     assert!(peaks >= 5, "{samples:?}");
     assert!(samples.is_sorted_by_key(|sample| sample.time_ns));
 }
@@ -84,7 +91,10 @@ fn a_supervisor_that_never_answers_costs_a_tenth_of_a_second_once() {
     let without = time(Program::linked("steps", &["20", "100"]));
     let with = time(Program::linked("steps", &["20", "100"]).under(&peer));
     assert!(with >= Duration::from_millis(95), "it does wait: {with:?}");
-    assert!(with < without + Duration::from_millis(400), "{with:?}, without {without:?}");
+    assert!(
+        with < without + Duration::from_millis(400),
+        "{with:?}, without {without:?}"
+    );
 }
 
 #[test]
@@ -94,7 +104,10 @@ fn a_page_that_is_none_is_not_used() {
     assert!(peer.page.read().is_empty());
     // It counts in its own page, and offers that.
     assert!(peer.hellos().iter().any(|hello| hello.has_page));
-    assert!(peer.received_page().is_some_and(|page| page.read()[0].allocations >= 2));
+    assert!(
+        peer.received_page()
+            .is_some_and(|page| page.read()[0].allocations >= 2)
+    );
 }
 
 #[test]
@@ -104,7 +117,10 @@ fn a_full_socket_loses_samples_but_no_bytes() {
     Program::linked("steps", &["3000", "300"]).under(&peer).run();
     assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
     let reading = peer.page.read()[0];
-    assert_eq!((reading.reserved, reading.allocations, reading.frees), (3_000_000, 6000, 3000));
+    assert_eq!(
+        (reading.reserved, reading.allocations, reading.frees),
+        (3_000_000, 6000, 3000)
+    );
 }
 
 #[test]

@@ -89,7 +89,8 @@ fn rtld_next_in_another_wrapper_finds_the_next_one_not_itself() {
     std::fs::write(folder().join("v1"), "V1 { global: answer; };").unwrap();
     let wrapped = library("wrapped", &["-Wl,--version-script,v1"]);
     let wrapper = library("wrapper", &["-ldl"]);
-    let program = || Program::plain("call_wrapped", &[], &[wrapped.to_str().unwrap()]).with_preload(wrapper.clone());
+    let program =
+        || Program::plain("call_wrapped", &[], &[wrapped.to_str().unwrap()]).with_preload(wrapper.clone());
     program().bare().run();
     program().run();
 }
@@ -99,7 +100,9 @@ fn trampolines_of_the_drivers_names_do_not_recurse() {
     let trampolines = library("trampolines", &["-ldl"]);
     let flags = [trampolines.to_str().unwrap(), "-ldl"];
     let peer = Peer::new(Manner::GivesPage);
-    Program::plain("use_trampolines", &["loaded"], &flags).under(&peer).run();
+    Program::plain("use_trampolines", &["loaded"], &flags)
+        .under(&peer)
+        .run();
     expect_three_and_two(&peer);
 }
 
@@ -115,7 +118,10 @@ fn a_trampoline_may_be_the_one_that_loads_the_driver() {
 #[test]
 fn a_driver_that_calls_itself_counts_once() {
     let peer = Peer::new(Manner::GivesPage);
-    Program::linked("every_path", &[]).env("FAKE_NESTED", "1").under(&peer).run();
+    Program::linked("every_path", &[])
+        .env("FAKE_NESTED", "1")
+        .under(&peer)
+        .run();
     let nested = peer.page.read()[0];
     let peer = Peer::new(Manner::GivesPage);
     Program::linked("every_path", &[]).under(&peer).run();
