@@ -890,6 +890,65 @@ fn a_thousand_processes_are_welcome() {
 }
 
 #[test]
+fn out_of_descriptors_it_serves_again_when_some_are_free() {
+    let folder = Daemon::folder();
+    let socket = folder.path().join("migm.sock");
+    let mut child = Command::new("sh")
+        .args([
+            "-c",
+            "ulimit -n 48 && exec \"$0\" supervisor --sim a100-40gb --socket \"$1\"",
+        ])
+        .args([migm(), socket.clone()])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    support::eventually("a socket", PATIENCE, || UnixStream::connect(&socket).ok());
+    let crowd: Vec<Peer> = (0..80).map(|_| Peer::connect(&socket)).collect();
+    let mut last = Peer::connect(&socket);
+    last.ask(&Request::Status);
+    assert!(
+        last.try_hear::<Reply>(Duration::from_millis(500)).is_none(),
+        "48 descriptors hold no 81 peers"
+    );
+    drop(crowd);
+    assert!(matches!(last.hear(), Reply::Status(_)));
+    // SAFETY: the pid is that of a child not yet waited for.
+    unsafe { libc::kill(child.id().cast_signed(), libc::SIGTERM) };
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn another_user_sees_no_jobs_of_ours() {
+    // SAFETY: takes nothing and always succeeds.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("skipped: only root can play another user");
+        return;
+    }
+    let daemon = Daemon::simulated();
+    let folder = daemon.folder.path();
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
+    let page = page();
+    let (mut runner, _) = submit(&daemon, submission("secret"), &page);
+    let grant = runner.grant();
+    // A copy, since nobody may be unable to reach the build's folder.
+    let copy = folder.join("migm");
+    fs::copy(migm(), &copy).unwrap();
+    let output = Command::new(&copy)
+        .args(["status", "--json"])
+        .env("MIGM_SOCKET", daemon.socket())
+        .current_dir("/")
+        .uid(65534)
+        .gid(65534)
+        .output()
+        .unwrap();
+    let status: serde_json::Value = support::json(&output);
+    assert_eq!(status["jobs"].as_array().map(Vec::len), Some(0), "{status}");
+    assert_eq!(status["gpus"][0]["slices"][0]["state"], "busy", "{status}");
+    runner.ended(&grant, Outcome::Done, None);
+    assert_eq!(daemon.status().jobs.len(), 1);
+}
+
+#[test]
 fn systemd_hears_ready_and_the_watchdog() {
     let folder = Daemon::folder();
     let notify = folder.path().join("notify");
