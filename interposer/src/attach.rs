@@ -18,12 +18,18 @@ use std::sync::atomic::{
 };
 use std::time::Duration;
 
-use migm_shared::page::{Class, CounterPage, DEVICES};
+use migm_shared::page::{Class, CounterPage, DEVICES, Tally};
 
 use crate::devices::{self, Devices};
 use crate::notes::{Mark, Notes, now_ns};
 use crate::pagefile::PageFile;
+use crate::thread::Lanes;
 use crate::{descriptor, errno, ledger, link, log, sender, settings};
+
+/// Written by all threads, so kept off the lines of what they only read.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Peaks([AtomicU64; DEVICES]);
 
 /// What a counted process has; made once and never freed.
 #[derive(Debug)]
@@ -35,18 +41,28 @@ pub struct Attachment {
     /// What it leaves for the sender.
     pub notes: Notes,
     devices: Devices,
+    /// Which lanes of the slot have a thread.
+    pub lanes: Lanes,
     /// The most the job had reserved on each device since the last sample.
-    peaks: [AtomicU64; DEVICES],
+    peaks: Peaks,
 }
 
 impl Attachment {
+    /// Where a thread counts.
+    #[inline]
+    #[must_use]
+    pub fn tally(&self, lane: usize, device: usize) -> Option<Tally<'_>> {
+        self.page.tally(self.slot, lane, device)
+    }
+
     /// Counts an allocation on one of the page's devices.
     #[inline]
-    pub fn add(&self, device: usize, class: Class, bytes: u64) {
-        let reserved = self.page.add(self.slot, device, class, bytes);
-        if let Some(peak) = self.peaks.get(device)
-            && reserved > peak.load(Relaxed)
-        {
+    pub fn add(&self, lane: usize, device: usize, class: Class, bytes: u64) {
+        let (Some(tally), Some(peak)) = (self.tally(lane, device), self.peaks.0.get(device)) else {
+            return;
+        };
+        let reserved = tally.add(class, bytes);
+        if reserved > peak.load(Relaxed) {
             peak.fetch_max(reserved, Relaxed);
         }
     }
@@ -79,27 +95,31 @@ impl Attachment {
         let iteration = self.page.mark(self.slot);
         let time_ns = now_ns();
         for (device, _) in self.devices.seen() {
-            let (reserved, peak) = self.interval(device);
-            if peak != 0 {
-                self.notes.mark(Mark {
-                    time_ns,
-                    device,
-                    iteration,
-                    reserved,
-                    peak,
-                });
+            let mark = self.state(device, time_ns, iteration);
+            if mark.peak != 0 {
+                self.notes.mark(mark);
             }
         }
     }
 
-    /// Reserved bytes and their most since the last call, which starts another interval.
-    pub fn interval(&self, device: usize) -> (u64, u64) {
+    /// The state of a device at this moment. Its peak is that since the last call, which starts another
+    /// interval.
+    #[must_use]
+    pub fn state(&self, device: usize, time_ns: u64, iteration: u64) -> Mark {
         let (reserved, _) = self.page.reserved(device);
         let peak = self
             .peaks
+            .0
             .get(device)
             .map_or(0, |peak| peak.swap(reserved, Relaxed));
-        (reserved, peak.max(reserved))
+        Mark {
+            time_ns,
+            device,
+            iteration,
+            reserved,
+            peak: peak.max(reserved),
+            counts: self.page.process_counts(self.slot, device),
+        }
     }
 }
 
@@ -146,7 +166,10 @@ fn begin() -> Option<&'static Attachment> {
             None
         }
         Ok(_) => {
-            let attachment = undisturbed(start);
+            let Some(attachment) = undisturbed(start) else {
+                ANCHOR.phase.store(OFF, Release);
+                return None;
+            };
             ANCHOR
                 .attachment
                 .store(ptr::from_ref(attachment).cast_mut(), Release);
@@ -197,7 +220,7 @@ fn undisturbed<T>(body: impl FnOnce() -> T) -> T {
     result
 }
 
-fn start() -> &'static Attachment {
+fn start() -> Option<&'static Attachment> {
     // Ours alone: this object has a standard library of its own.
     std::panic::set_hook(Box::new(|_| ()));
     watch_forks();
@@ -206,20 +229,21 @@ fn start() -> &'static Attachment {
         descriptor::close_inherited();
         ledger::clear();
     }
-    let (file, link) = link::open();
+    let (file, link) = link::open()?;
     let attempt = settings::attempt();
-    let (file, slot) = link::join(file, attempt.as_deref());
+    let (file, slot) = link::join(file, attempt.as_deref())?;
     let PageFile { page, file } = file;
     let attachment = Box::leak(Box::new(Attachment {
         page,
         slot,
         notes: Notes::new(),
         devices: devices::list(page),
-        peaks: [const { AtomicU64::new(0) }; DEVICES],
+        lanes: Lanes::new(),
+        peaks: Peaks([const { AtomicU64::new(0) }; DEVICES]),
     }));
     log::line(format_args!("process {pid} counts in slot {slot}"));
     sender::start(attachment, link, file);
-    attachment
+    Some(attachment)
 }
 
 /// Makes a forked child start cold.

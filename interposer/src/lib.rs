@@ -56,3 +56,4 @@ pub mod pagefile;
 pub mod sender;
 pub mod settings;
 pub mod table;
+pub mod thread;

@@ -32,40 +32,43 @@ pub enum Sent {
 
 /// Finds the page to count in, and the supervisor. A job's process asks for the job's page; a watched one
 /// makes its own and sends it along. Without an answer in time it counts in a page of its own, which the
-/// sender thread offers later.
+/// sender thread offers later. `None` when there is no memory for a page.
 #[must_use]
-pub fn open() -> (PageFile, Option<Socket>) {
+pub fn open() -> Option<(PageFile, Option<Socket>)> {
     let deadline = Instant::now() + PATIENCE;
-    if settings::attempt().is_none() {
-        let own = PageFile::own();
-        let socket = connect(deadline).filter(|socket| socket.greet(&own));
-        return (own, socket);
+    if settings::attempt().is_some() {
+        let (page, socket) = ask(deadline);
+        return Some((page.or_else(PageFile::own)?, socket));
     }
-    let Some(socket) = connect(deadline) else {
-        return (PageFile::own(), None);
+    let own = PageFile::own()?;
+    let socket = connect(deadline).filter(|socket| socket.greet(&own));
+    Some((own, socket))
+}
+
+/// Asks for the job's page. A connection is kept only if both sides agree on which page is used: a supervisor
+/// that answers too late would take us for a user of its page.
+fn ask(deadline: Instant) -> (Option<PageFile>, Option<Socket>) {
+    let Some(socket) = connect(deadline).filter(|socket| socket.send_hello(None)) else {
+        return (None, None);
     };
-    if !socket.send_hello(None) {
-        return (PageFile::own(), None);
-    }
     match socket.welcome(deadline) {
         Some((Welcome::Page, Some(file))) => match PageFile::received(file) {
-            Some(page) => (page, Some(socket)),
+            Some(page) => (Some(page), Some(socket)),
             None => {
                 log::line(format_args!(
                     "the supervisor's page is no sealed page of this layout"
                 ));
-                (PageFile::own(), None)
+                (None, None)
             }
         },
-        Some((Welcome::OwnPage, _)) => (PageFile::own(), Some(socket)),
-        // The supervisor may answer yet, and would take us for a user of its page: so this connection ends.
-        Some((Welcome::Page, None)) | None => (PageFile::own(), None),
+        Some((Welcome::OwnPage, _)) => (None, Some(socket)),
+        Some((Welcome::Page, None)) | None => (None, None),
     }
 }
 
 /// Takes a slot in the page, or in one of our own if all are taken.
 #[must_use]
-pub fn join(file: PageFile, attempt: Option<&str>) -> (PageFile, usize) {
+pub fn join(file: PageFile, attempt: Option<&str>) -> Option<(PageFile, usize)> {
     let pid = std::process::id();
     let start = start_time();
     let attempt = attempt
@@ -78,12 +81,11 @@ pub fn join(file: PageFile, attempt: Option<&str>) -> (PageFile, usize) {
         }
     }
     if let Some(slot) = file.page.join(pid, start, attempt) {
-        return (file, slot);
+        return Some((file, slot));
     }
-    let own = PageFile::own();
-    // A slot beyond the page counts nothing.
-    let slot = own.page.join(pid, start, attempt).unwrap_or(usize::MAX);
-    (own, slot)
+    let own = PageFile::own()?;
+    let slot = own.page.join(pid, start, attempt)?;
+    Some((own, slot))
 }
 
 /// Connects to the first of the sockets that answers. A full backlog is waited for until the deadline.
@@ -344,7 +346,7 @@ mod tests {
         let made = unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) };
         assert_eq!(made, 0);
         let [one, two] = ends.map(|end| Socket(Descriptor::adopt(end).unwrap()));
-        let page = PageFile::own();
+        let page = PageFile::own().unwrap();
         assert_eq!(
             one.send(b"x", page.file.as_ref().unwrap().number()),
             Sent::Bytes(1)

@@ -41,6 +41,8 @@ pub struct Mark {
     pub reserved: u64,
     /// The most since the mark before.
     pub peak: u64,
+    /// Allocations, frees and bytes requested by this process so far.
+    pub counts: (u64, u64, u64),
 }
 
 /// The queue and its bell.
@@ -156,6 +158,7 @@ mod tests {
         iteration: 1,
         reserved: 2,
         peak: 3,
+        counts: (4, 5, 6),
     };
 
     #[test]

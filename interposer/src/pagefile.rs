@@ -39,27 +39,29 @@ impl PageFile {
         if usize::try_from(size) != Ok(BYTES) || seals < 0 || seals & libc::F_SEAL_SHRINK == 0 {
             return None;
         }
-        let page = map(number)?;
+        let page = map(number, libc::MAP_SHARED)?;
         page.is_formatted().then_some(Self {
             page,
             file: Some(file),
         })
     }
 
-    /// A page of this process's own.
+    /// A page of this process's own: a file, so that it can be shown, or else memory that nobody else sees.
+    /// `None` when there is no memory for it at all.
     #[must_use]
-    pub fn own() -> Self {
-        Self::own_file().unwrap_or_else(|| {
-            static STATIC: CounterPage = CounterPage::new();
-            STATIC.format();
-            Self {
-                page: &STATIC,
-                file: None,
-            }
+    pub fn own() -> Option<Self> {
+        Self::own_file().or_else(|| {
+            let page = map(-1, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS)?;
+            page.format();
+            Some(Self { page, file: None })
         })
     }
 
     fn own_file() -> Option<Self> {
+        if file_size_limit() < BYTES as u64 {
+            // Growing the file would raise SIGXFSZ, which ends the program.
+            return None;
+        }
         // By number: the C library's wrapper is younger than the oldest C library we want to load into.
         // SAFETY: the name ends in a zero byte.
         let fresh = unsafe {
@@ -78,7 +80,7 @@ impl PageFile {
         if !sized || !sealed {
             return None;
         }
-        let page = map(number)?;
+        let page = map(number, libc::MAP_SHARED)?;
         page.format();
         Some(Self {
             page,
@@ -87,14 +89,24 @@ impl PageFile {
     }
 }
 
-fn map(number: c_int) -> Option<&'static CounterPage> {
+fn file_size_limit() -> u64 {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is a place to write to.
+    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
+    limit.rlim_cur
+}
+
+fn map(number: c_int, sharing: c_int) -> Option<&'static CounterPage> {
     // SAFETY: a mapping at an address of the kernel's choice touches nothing that exists.
     let start: *mut c_void = unsafe {
         libc::mmap(
             ptr::null_mut(),
             BYTES,
             libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED,
+            sharing,
             number,
             0,
         )
@@ -102,8 +114,9 @@ fn map(number: c_int) -> Option<&'static CounterPage> {
     if start == libc::MAP_FAILED {
         return None;
     }
-    // SAFETY: the file is as long as a page and sealed against shrinking, the mapping is never undone, any
-    // bytes are a valid page, and all of its fields are atomics, as others write to it.
+    // SAFETY: the mapping is as long as a page, and so is the file behind it, which is sealed against
+    // shrinking; it is never undone; any bytes are a valid page, and all of its fields are atomics, as others
+    // write to it.
     Some(unsafe { &*start.cast::<CounterPage>() })
 }
 
@@ -125,7 +138,7 @@ mod tests {
 
     #[test]
     fn an_own_page_passes_the_check_for_a_received_one() {
-        let own = PageFile::own();
+        let own = PageFile::own().unwrap();
         let index = own.page.device_index([9; 16]).unwrap();
         let seen = PageFile::received(own.file.unwrap()).unwrap();
         assert_eq!(seen.page.read()[index].uuid, [9; 16]);

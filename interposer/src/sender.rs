@@ -62,9 +62,12 @@ struct Sender {
     events: Vec<Event>,
     /// Marks lost and not yet told.
     lost: u64,
-    /// What was told last of each device: reserved bytes, allocations, frees, requested bytes.
-    told: Vec<Option<[u64; 4]>>,
+    /// What was told last of each device.
+    told: Vec<Option<Figures>>,
 }
+
+/// Reserved bytes, allocated bytes, and the process's own counts.
+type Figures = (u64, Option<u64>, (u64, u64, u64));
 
 /// The state of the connection.
 enum Line {
@@ -161,42 +164,34 @@ impl Sender {
         let mut samples = Vec::new();
         let iteration = self.attachment.page.marks(self.attachment.slot);
         for (device, _) in self.attachment.devices() {
-            let counts = self.attachment.page.process_counts(self.attachment.slot, device);
-            let (allocations, frees, requested) = counts;
             let mut of_device: Vec<Mark> = marks
                 .iter()
                 .filter(|mark| mark.device == device)
                 .copied()
                 .collect();
-            let (reserved, _) = self.attachment.page.reserved(device);
-            let state = [reserved, allocations, frees, requested];
+            let state = self.figures(device);
             if self.told.len() <= device {
                 self.told.resize(device + 1, None);
             }
             if self.told[device].replace(state) != Some(state) && of_device.is_empty() {
-                let (reserved, peak) = self.attachment.interval(device);
-                of_device.push(Mark {
-                    time_ns: now_ns(),
-                    device,
-                    iteration,
-                    reserved,
-                    peak,
-                });
+                of_device.push(self.attachment.state(device, now_ns(), iteration));
             }
-            samples.extend(merged(&of_device).map(|mark| Sample {
-                time_ns: mark.time_ns,
-                device: index(device),
-                iteration: mark.iteration,
-                reserved: mark.reserved,
-                peak: mark.peak,
-                allocated: self.attachment.page.allocated(device),
-                requested,
-                allocations,
-                frees,
-            }));
+            let allocated = self.attachment.page.allocated(device);
+            samples.extend(merged(&of_device).map(|mark| sample(mark, allocated)));
         }
         samples.sort_by_key(|sample| sample.time_ns);
         samples
+    }
+
+    /// What is compared to see whether there is anything to tell.
+    fn figures(&self, device: usize) -> Figures {
+        let page = self.attachment.page;
+        let (reserved, _) = page.reserved(device);
+        (
+            reserved,
+            page.allocated(device),
+            page.process_counts(self.attachment.slot, device),
+        )
     }
 
     fn keep_connected(&mut self) {
@@ -287,6 +282,21 @@ fn merged(marks: &[Mark]) -> impl Iterator<Item = Mark> {
     })
 }
 
+fn sample(mark: Mark, allocated: Option<u64>) -> Sample {
+    let (allocations, frees, requested) = mark.counts;
+    Sample {
+        time_ns: mark.time_ns,
+        device: index(mark.device),
+        iteration: mark.iteration,
+        reserved: mark.reserved,
+        peak: mark.peak,
+        allocated,
+        requested,
+        allocations,
+        frees,
+    }
+}
+
 fn index(value: usize) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }
@@ -302,6 +312,7 @@ mod tests {
             iteration: n,
             reserved: n * 10,
             peak,
+            counts: (n, n, n),
         }
     }
 

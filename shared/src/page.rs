@@ -1,11 +1,11 @@
 //! The counter page: the one place where a job's live bytes and their peak are kept.
 //!
 //! ```text
-//! +--------+-----------------------+------------------------------------------+
-//! | header | 16 devices            | 512 process slots                        |
-//! | magic  | UUID, reserved live   | pid, start; per device: live by class,   |
-//! | layout | and peak, allocated.. | allocations, frees, requested; last OOM  |
-//! +--------+-----------------------+------------------------------------------+
+//! +--------+-----------------------+-------------------+---------------------------------+
+//! | header | 16 devices            | 512 process slots | 512 times 8 lanes of 16 devices |
+//! | magic  | UUID, reserved live   | pid, start, marks | live by class, allocations,     |
+//! | layout | and peak, allocated.. | last OOM          | frees, requested                |
+//! +--------+-----------------------+-------------------+---------------------------------+
 //! ```
 //!
 //! The page is a memfd of [`size_of::<CounterPage>()`](CounterPage) bytes, sealed against shrinking, one per
@@ -13,6 +13,12 @@
 //! relaxed atomics; whoever holds the file reads exact figures after a process is gone, however it went.
 //! Live bytes and their peak are one pair per device: a peak over several processes cannot be put together
 //! from their own peaks.
+//!
+//! What a process counts for itself is split into lanes. Lane 0 is shared by its threads; each other lane
+//! has one thread that writes to it, with plain additions in place of locked ones, which cost five times as
+//! much. The sum over the lanes is the figure; a single lane may be below zero, modulo 2^64, where one
+//! thread frees what another allocated. The lanes lie behind the slots, so that whoever looks for living
+//! processes touches 32 KiB and not the whole file, of which only the used parts take memory.
 //!
 //! A reader maps memory that others write. It trusts nothing in it: all indices are its own, and a figure
 //! that makes no sense is only a wrong figure.
@@ -24,11 +30,13 @@ use serde::{Deserialize, Serialize};
 /// The first eight bytes of a page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"MIGMPAGE");
 /// The layout below; a page of another layout is not used.
-pub const LAYOUT: u64 = 1;
+pub const LAYOUT: u64 = 2;
 /// Devices that a job can use at once.
 pub const DEVICES: usize = 16;
 /// Processes of one job that can be counted at once.
 pub const SLOTS: usize = 512;
+/// Lanes of one process: lane 0 is shared, the others belong to one thread each.
+pub const LANES: usize = 8;
 /// Number of [`Class`]es.
 pub const CLASSES: usize = 8;
 
@@ -100,14 +108,15 @@ pub struct DeviceTotals {
     allocated_known: AtomicU64,
 }
 
-/// One process's figures on one device. Bytes and counts.
+/// One lane of a process's figures on one device. Bytes and counts.
 #[derive(Debug)]
-#[repr(C)]
-pub struct ProcessDevice {
+#[repr(C, align(128))]
+pub struct LaneDevice {
     live: [AtomicU64; CLASSES],
     allocations: AtomicU64,
     frees: AtomicU64,
     requested: AtomicU64,
+    /// Kept in lane 0 only.
     allocated: AtomicU64,
 }
 
@@ -129,8 +138,10 @@ pub struct ProcessSlot {
     oom_device: AtomicU64,
     /// Iteration marks passed.
     marks: AtomicU64,
-    devices: [ProcessDevice; DEVICES],
 }
+
+/// What one process counts, by lane and device.
+type Lanes = [[LaneDevice; DEVICES]; LANES];
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -139,6 +150,16 @@ pub struct CounterPage {
     header: Header,
     devices: [DeviceTotals; DEVICES],
     slots: [ProcessSlot; SLOTS],
+    lanes: [Lanes; SLOTS],
+}
+
+/// Where one thread of a process counts on one device.
+#[derive(Clone, Copy, Debug)]
+pub struct Tally<'a> {
+    totals: &'a DeviceTotals,
+    process: &'a ProcessSlot,
+    lane: &'a LaneDevice,
+    alone: bool,
 }
 
 /// Bytes and counts of a job on one device, read at one moment.
@@ -204,7 +225,7 @@ impl DeviceTotals {
     }
 }
 
-impl ProcessDevice {
+impl LaneDevice {
     const fn new() -> Self {
         #[expect(clippy::declare_interior_mutable_const, reason = "each use is a fresh zero")]
         const ZERO: AtomicU64 = AtomicU64::new(0);
@@ -230,7 +251,58 @@ impl ProcessSlot {
             oom_in_use: ZERO,
             oom_device: ZERO,
             marks: ZERO,
-            devices: [const { ProcessDevice::new() }; DEVICES],
+        }
+    }
+}
+
+impl Tally<'_> {
+    /// Adds to a figure of the lane, modulo 2^64.
+    #[inline]
+    fn bump(&self, figure: &AtomicU64, by: u64) {
+        if self.alone {
+            figure.store(figure.load(Relaxed).wrapping_add(by), Relaxed);
+        } else {
+            figure.fetch_add(by, Relaxed);
+        }
+    }
+
+    /// Counts an allocation that the driver has granted, and returns the job's reserved bytes on the device
+    /// after it. An unmet request of at most this size counts as met.
+    #[inline]
+    pub fn add(&self, class: Class, bytes: u64) -> u64 {
+        self.bump(&self.lane.live[class as usize], bytes);
+        self.bump(&self.lane.requested, bytes);
+        if !class.is_reserved() {
+            return self.totals.reserved.load(Relaxed);
+        }
+        self.bump(&self.lane.allocations, 1);
+        let unmet = self.process.oom_asked.load(Relaxed);
+        if unmet != 0 && bytes >= unmet {
+            self.process.oom_asked.store(0, Relaxed);
+        }
+        let reserved = self.totals.reserved.fetch_add(bytes, Relaxed).wrapping_add(bytes);
+        if reserved > self.totals.reserved_peak.load(Relaxed) {
+            self.totals.reserved_peak.fetch_max(reserved, Relaxed);
+        }
+        reserved
+    }
+
+    /// Counts a free. The device is the one of the allocation.
+    #[inline]
+    pub fn remove(&self, class: Class, bytes: u64) {
+        self.bump(&self.lane.live[class as usize], bytes.wrapping_neg());
+        if class.is_reserved() {
+            self.bump(&self.lane.frees, 1);
+            self.totals.reserved.fetch_sub(bytes, Relaxed);
+        }
+    }
+
+    /// Undoes [`remove`](Self::remove) after the driver has refused the free.
+    pub fn restore(&self, class: Class, bytes: u64) {
+        self.bump(&self.lane.live[class as usize], bytes);
+        if class.is_reserved() {
+            self.bump(&self.lane.frees, 1_u64.wrapping_neg());
+            self.totals.reserved.fetch_add(bytes, Relaxed);
         }
     }
 }
@@ -250,6 +322,7 @@ impl CounterPage {
             },
             devices: [const { DeviceTotals::new() }; DEVICES],
             slots: [const { ProcessSlot::new() }; SLOTS],
+            lanes: [const { [const { [const { LaneDevice::new() }; DEVICES] }; LANES] }; SLOTS],
         }
     }
 
@@ -304,53 +377,35 @@ impl CounterPage {
         Some(taken)
     }
 
-    /// Counts an allocation that the driver has granted, and returns the job's reserved bytes on the device
-    /// after it. An unmet request of at most this size counts as met.
+    /// Where a thread counts. In any lane but 0 it must be the only thread of its process that does.
+    #[must_use]
+    #[inline]
+    pub fn tally(&self, slot: usize, lane: usize, device: usize) -> Option<Tally<'_>> {
+        Some(Tally {
+            totals: self.devices.get(device)?,
+            process: self.slots.get(slot)?,
+            lane: self.lanes.get(slot)?.get(lane)?.get(device)?,
+            alone: lane != 0,
+        })
+    }
+
+    /// [`Tally::add`] in the shared lane.
     pub fn add(&self, slot: usize, device: usize, class: Class, bytes: u64) -> u64 {
-        let (Some(process), Some(totals)) = (self.slots.get(slot), self.devices.get(device)) else {
-            return 0;
-        };
-        let mine = &process.devices[device];
-        mine.live[class as usize].fetch_add(bytes, Relaxed);
-        mine.requested.fetch_add(bytes, Relaxed);
-        if !class.is_reserved() {
-            return totals.reserved.load(Relaxed);
-        }
-        mine.allocations.fetch_add(1, Relaxed);
-        let unmet = process.oom_asked.load(Relaxed);
-        if unmet != 0 && bytes >= unmet {
-            process.oom_asked.store(0, Relaxed);
-        }
-        let reserved = totals.reserved.fetch_add(bytes, Relaxed).wrapping_add(bytes);
-        if reserved > totals.reserved_peak.load(Relaxed) {
-            totals.reserved_peak.fetch_max(reserved, Relaxed);
-        }
-        reserved
+        self.tally(slot, 0, device)
+            .map_or(0, |tally| tally.add(class, bytes))
     }
 
-    /// Counts a free. The device is the one of the allocation.
+    /// [`Tally::remove`] in the shared lane.
     pub fn remove(&self, slot: usize, device: usize, class: Class, bytes: u64) {
-        let (Some(process), Some(totals)) = (self.slots.get(slot), self.devices.get(device)) else {
-            return;
-        };
-        let mine = &process.devices[device];
-        mine.live[class as usize].fetch_sub(bytes, Relaxed);
-        if class.is_reserved() {
-            mine.frees.fetch_add(1, Relaxed);
-            totals.reserved.fetch_sub(bytes, Relaxed);
+        if let Some(tally) = self.tally(slot, 0, device) {
+            tally.remove(class, bytes);
         }
     }
 
-    /// Undoes [`remove`](Self::remove) after the driver has refused the free.
+    /// [`Tally::restore`] in the shared lane.
     pub fn restore(&self, slot: usize, device: usize, class: Class, bytes: u64) {
-        let (Some(process), Some(totals)) = (self.slots.get(slot), self.devices.get(device)) else {
-            return;
-        };
-        let mine = &process.devices[device];
-        mine.live[class as usize].fetch_add(bytes, Relaxed);
-        if class.is_reserved() {
-            mine.frees.fetch_sub(1, Relaxed);
-            totals.reserved.fetch_add(bytes, Relaxed);
+        if let Some(tally) = self.tally(slot, 0, device) {
+            tally.restore(class, bytes);
         }
     }
 
@@ -376,15 +431,17 @@ impl CounterPage {
     /// How many iteration marks a process has passed.
     #[must_use]
     pub fn marks(&self, slot: usize) -> u64 {
-        self.slots.get(slot).map_or(0, |process| process.marks.load(Relaxed))
+        self.slots
+            .get(slot)
+            .map_or(0, |process| process.marks.load(Relaxed))
     }
 
     /// Takes a framework's own figure of what the process's tensors hold on a device.
     pub fn report_allocated(&self, slot: usize, device: usize, allocated: u64) {
-        let (Some(process), Some(totals)) = (self.slots.get(slot), self.devices.get(device)) else {
+        let (Some(lanes), Some(totals)) = (self.lanes.get(slot), self.devices.get(device)) else {
             return;
         };
-        let before = process.devices[device].allocated.swap(allocated, Relaxed);
+        let before = lanes[0][device].allocated.swap(allocated, Relaxed);
         totals.allocated_known.store(1, Relaxed);
         let change = allocated.wrapping_sub(before);
         let now = totals.allocated.fetch_add(change, Relaxed).wrapping_add(change);
@@ -415,9 +472,16 @@ impl CounterPage {
             allocated_peak: known.then(|| totals.allocated_peak.load(Relaxed)),
             ..DeviceReading::default()
         };
-        for slot in &self.slots {
-            let mine = &slot.devices[index];
-            // Counts outlive the process; live bytes are cleared when its slot is.
+        // Counts outlive the process; live bytes are cleared when its slot is. A slot that no process has had
+        // has no attempt, and its lanes are not touched, as that would give them memory.
+        let used = |&(slot, _): &(&ProcessSlot, _)| slot.attempt.load(SeqCst) != 0;
+        let lanes = self
+            .slots
+            .iter()
+            .zip(&self.lanes)
+            .filter(used)
+            .flat_map(|(_, lanes)| lanes);
+        for mine in lanes.map(|lane| &lane[index]) {
             reading.allocations = reading.allocations.wrapping_add(mine.allocations.load(Relaxed));
             reading.frees = reading.frees.wrapping_add(mine.frees.load(Relaxed));
             reading.requested = reading.requested.wrapping_add(mine.requested.load(Relaxed));
@@ -431,14 +495,15 @@ impl CounterPage {
     /// One process's own counts on one device: allocations, frees, bytes ever requested.
     #[must_use]
     pub fn process_counts(&self, slot: usize, device: usize) -> (u64, u64, u64) {
-        let Some(mine) = self.slots.get(slot).and_then(|slot| slot.devices.get(device)) else {
-            return (0, 0, 0);
+        let lanes = self.lanes.get(slot).into_iter().flatten();
+        let sum = |(allocations, frees, requested): (u64, u64, u64), lane: &LaneDevice| {
+            (
+                allocations.wrapping_add(lane.allocations.load(Relaxed)),
+                frees.wrapping_add(lane.frees.load(Relaxed)),
+                requested.wrapping_add(lane.requested.load(Relaxed)),
+            )
         };
-        (
-            mine.allocations.load(Relaxed),
-            mine.frees.load(Relaxed),
-            mine.requested.load(Relaxed),
-        )
+        lanes.filter_map(|lane| lane.get(device)).fold((0, 0, 0), sum)
     }
 
     /// The job's reserved bytes and their peak on one device: two loads, for the sender's rounds.
@@ -503,7 +568,8 @@ impl CounterPage {
         {
             return;
         }
-        for (mine, totals) in process.devices.iter().zip(&self.devices) {
+        let lanes = self.lanes[occupant.slot].iter();
+        for (mine, totals) in lanes.flat_map(|lane| lane.iter().zip(&self.devices)) {
             for class in Class::ALL {
                 let live = mine.live[class as usize].swap(0, Relaxed);
                 if class.is_reserved() {
@@ -561,8 +627,12 @@ mod tests {
     fn the_layout_is_pinned() {
         assert_eq!(size_of::<Header>(), 64);
         assert_eq!(size_of::<DeviceTotals>(), 128);
-        assert_eq!(size_of::<ProcessSlot>(), 1600);
-        assert_eq!(size_of::<CounterPage>(), 64 + 64 + 16 * 128 + 512 * 1600);
+        assert_eq!(size_of::<ProcessSlot>(), 64);
+        assert_eq!(size_of::<LaneDevice>(), 128);
+        assert_eq!(
+            size_of::<CounterPage>(),
+            64 + 64 + 16 * 128 + 512 * (64 + 8 * 16 * 128)
+        );
     }
 
     #[test]
@@ -581,6 +651,29 @@ mod tests {
         assert_eq!(reading.live[Class::Host as usize], 1000);
         assert_eq!(reading.live[Class::Managed as usize], 500);
         assert_eq!(reading.uuid, UUID);
+    }
+
+    #[test]
+    fn a_process_is_the_sum_of_its_lanes_also_when_it_is_dead() {
+        let page = page!();
+        let device = page.device_index(UUID).unwrap();
+        let slot = page.join(10, 1, 1).unwrap();
+        let [one, two] = [1, 2].map(|lane| page.tally(slot, lane, device).unwrap());
+        assert_eq!(one.add(Class::Device, 100), 100);
+        assert_eq!(two.add(Class::Device, 30), 130);
+        two.remove(Class::Device, 100);
+        two.remove(Class::Device, 30);
+        one.add(Class::Pool, 7);
+        two.restore(Class::Device, 30);
+        let reading = page.read()[0];
+        assert_eq!(
+            (reading.reserved, reading.reserved_peak, reading.live[0]),
+            (37, 130, 30)
+        );
+        assert_eq!(page.process_counts(slot, device), (3, 1, 137));
+        assert!(page.tally(slot, LANES, device).is_none());
+        page.leave(page.occupants()[0]);
+        assert_eq!(page.read()[0].reserved, 0);
     }
 
     #[test]

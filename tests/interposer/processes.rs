@@ -87,6 +87,16 @@ fn a_closed_standard_output_does_not_become_our_socket() {
 }
 
 #[test]
+fn limits_of_the_process_do_not_end_it() {
+    for way in ["small_files", "few_files"] {
+        // Without a supervisor the page would be a file of its own.
+        Program::linked("processes", &[way]).run();
+        let (_, output) = process(way);
+        assert!(output.status.success(), "{way}: {}", output.status);
+    }
+}
+
+#[test]
 fn a_program_that_closes_all_and_reuses_our_numbers_keeps_its_files() {
     let peer = succeeds("close_all");
     assert_eq!(peer.page.read()[0].reserved, 1000 + 30 * 10);

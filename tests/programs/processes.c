@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <signal.h>
@@ -59,6 +60,18 @@ int main(int argc, char **argv) {
         hold(1000);
         // The next file is 0, as it is without us.
         return open("/dev/null", O_RDWR) == 0 && open("/dev/null", O_RDWR) == 1 ? 0 : 93;
+    }
+    if (!strcmp(way, "small_files")) {  // a file that grows beyond the limit raises SIGXFSZ
+        struct rlimit limit = {4096, 4096};
+        if (setrlimit(RLIMIT_FSIZE, &limit)) return 90;
+        hold(1000);
+        return 0;
+    }
+    if (!strcmp(way, "few_files")) {  // no descriptor is left for us
+        struct rlimit limit = {3, 3};
+        if (setrlimit(RLIMIT_NOFILE, &limit)) return 90;
+        hold(1000);
+        return 0;
     }
     if (!strcmp(way, "close_all")) {  // as a daemon does; the numbers then stand for its own files
         hold(1000);

@@ -1,6 +1,7 @@
 // What the driver refuses.
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 #include "cuda.h"
 
 int main(int argc, char **argv) {
@@ -20,6 +21,12 @@ int main(int argc, char **argv) {
     } else if (!strcmp(argv[1], "oom")) {  // FAKE_MEMORY=10000
         OK(cuMemAlloc_v2(&p, 4000));
         WANT(2, cuMemAlloc_v2(&q, 8000));
+    } else if (!strcmp(argv[1], "oom_goes_on")) {
+        OK(cuMemAlloc_v2(&p, 4000));
+        WANT(2, cuMemAlloc_v2(&q, 8000));
+        WANT(77, errno);
+        usleep(500000);
+        errno = 77;
     } else if (!strcmp(argv[1], "oom_met")) {
         OK(cuMemAlloc_v2(&p, 4000));
         WANT(2, cuMemAlloc_v2(&q, 8000));

@@ -34,8 +34,23 @@ static void *work(void *argument) {
     return NULL;
 }
 
+// Threads that come and go: each takes over what an ended one has left.
+static void *one_of_many(void *argument) {
+    Ptr p;
+    for (int i = 0; i < 20; i++) {
+        OK(cuMemAlloc_v2(&p, 4096));
+        count(&allocations);
+        release(__atomic_exchange_n(&shared[i], p, __ATOMIC_ACQ_REL));
+    }
+    return argument;
+}
+
 int main(void) {
     pthread_t threads[THREADS];
+    for (int round = 0; round < 200; round++) {
+        for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, one_of_many, NULL);
+        for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    }
     for (long i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, work, (void *)i);
     for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
     printf("%llu %llu %llu\n", (Ptr)fake_in_use(0), (Ptr)allocations, (Ptr)frees);

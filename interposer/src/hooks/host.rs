@@ -7,7 +7,7 @@ use migm_shared::page::Class;
 use super::{hooks, written};
 use crate::abi::Status;
 use crate::gate;
-use crate::ledger::{self, Grant, Key};
+use crate::ledger::{Grant, Key};
 
 fn allocate(real: impl FnOnce() -> Status, pointer: *const *mut c_void, bytes: u64) -> Status {
     let granted = || {
@@ -19,11 +19,7 @@ fn allocate(real: impl FnOnce() -> Status, pointer: *const *mut c_void, bytes: u
             bytes,
         })
     };
-    gate::after(real, || {
-        if let Some(grant) = granted() {
-            ledger::record(grant);
-        }
-    })
+    gate::allocate_host(real, granted)
 }
 
 hooks! {

@@ -42,7 +42,7 @@ hooks! {
 
     /// Drops the handle's reference.
     fn cuMemRelease = (c"cuMemRelease", 10020, Legacy), (handle: Handle) => |real|
-        gate::around(|| vmm::release(handle), real, vmm::put_back);
+        gate::around(|| vmm::release(handle), real, drop, vmm::put_back);
 
     /// Maps physical memory, which holds it.
     fn cuMemMap = (c"cuMemMap", 10020, Legacy),
@@ -51,7 +51,7 @@ hooks! {
 
     /// Unmaps one or more whole mappings.
     fn cuMemUnmap = (c"cuMemUnmap", 10020, Legacy), (pointer: DevicePointer, bytes: usize) => |real|
-        gate::replaced(|| vmm::unmap(pointer, bytes as u64), real, vmm::finish, vmm::remap);
+        gate::around(|| Some(vmm::unmap(pointer, bytes as u64)), real, vmm::finish, vmm::remap);
 
     /// One more reference to the memory behind an address.
     fn cuMemRetainAllocationHandle = (c"cuMemRetainAllocationHandle", 11000, Legacy),

@@ -10,6 +10,7 @@ use migm_shared::page::Class;
 
 use crate::attach::{self, Attachment};
 use crate::errno;
+use crate::thread::Thread;
 use table::AddressTable;
 
 /// Where allocations are kept. 256 buckets hold about a thousand before the table grows.
@@ -77,7 +78,7 @@ impl Record {
 
 /// Counts an allocation that the driver has granted.
 #[inline]
-pub fn record(grant: Grant) {
+pub fn record(thread: &Thread, grant: Grant) {
     let Some(attached) = attach::attached() else {
         return;
     };
@@ -86,30 +87,30 @@ pub fn record(grant: Grant) {
     };
     let record = Record::new(grant.bytes, device, grant.class);
     if RECORDS.insert(grant.key.0, record.0) {
-        attached.add(device, grant.class, grant.bytes);
+        attached.add(thread.lane(attached), device, grant.class, grant.bytes);
     }
 }
 
 /// Takes the record of an allocation out before the driver frees it; `None` for what we have not seen.
 #[inline]
 #[must_use]
-pub fn take(key: Key) -> Option<Record> {
+pub fn take(thread: &Thread, key: Key) -> Option<Record> {
     let attached = attach::already()?;
     let record = RECORDS.take(key.0).map(Record)?;
-    attached
-        .page
-        .remove(attached.slot, record.device(), record.class(), record.bytes());
+    let tally = attached.tally(thread.lane(attached), record.device())?;
+    tally.remove(record.class(), record.bytes());
     Some(record)
 }
 
 /// Undoes [`take`] after the driver has refused the free.
 #[cold]
-pub fn put_back(key: Key, record: Record) {
+pub fn put_back(thread: &Thread, key: Key, record: Record) {
     let Some(attached) = attach::already() else { return };
+    let Some(tally) = attached.tally(thread.lane(attached), record.device()) else {
+        return;
+    };
     if RECORDS.insert(key.0, record.0) {
-        attached
-            .page
-            .restore(attached.slot, record.device(), record.class(), record.bytes());
+        tally.restore(record.class(), record.bytes());
     }
 }
 

@@ -16,8 +16,8 @@ use std::sync::atomic::{
 };
 
 const PLACES: usize = 8;
-/// Segments after the first: 4, 16, ... 4^9 times its size.
-const SEGMENTS: usize = 9;
+/// Segments after the first: 4, 16, ... 4^8 times its size.
+const SEGMENTS: usize = 8;
 
 /// Eight keys and their values. Key 0 is a free place.
 #[derive(Debug)]
@@ -77,12 +77,18 @@ impl<const FIRST: usize> AddressTable<FIRST> {
     #[must_use]
     #[inline]
     pub fn insert(&self, key: u64, value: u64) -> bool {
-        if key == 0 {
-            return false;
-        }
+        let grown = self.grown.load(Acquire);
+        let [one, two] = self.buckets(grown, key);
+        key != 0 && (one.put(key, value) || two.put(key, value) || self.insert_elsewhere(key, value))
+    }
+
+    /// Both buckets of the widest segment are full: the older segments, or another one.
+    #[cold]
+    fn insert_elsewhere(&self, key: u64, value: u64) -> bool {
         loop {
             let grown = self.grown.load(Acquire);
-            if self.buckets(grown, key).any(|bucket| bucket.put(key, value)) {
+            let mut buckets = (0..=grown).rev().flat_map(|index| self.buckets(index, key));
+            if buckets.any(|bucket| bucket.put(key, value)) {
                 return true;
             }
             if !self.grow(grown) {
@@ -94,22 +100,34 @@ impl<const FIRST: usize> AddressTable<FIRST> {
     /// Takes `key` out and returns its value. Of several takers one gets it.
     #[inline]
     pub fn take(&self, key: u64) -> Option<u64> {
-        if key == 0 {
-            return None;
-        }
-        let grown = self.grown.load(Acquire);
-        let (place, value) = self.buckets(grown, key).find_map(|bucket| bucket.place(key))?;
+        let (place, value) = self.find(key)?;
         let value = value.load(Relaxed);
         place.compare_exchange(key, 0, AcqRel, Relaxed).ok()?;
         Some(value)
     }
 
+    #[inline]
+    fn find(&self, key: u64) -> Option<(&AtomicU64, &AtomicU64)> {
+        let grown = self.grown.load(Acquire);
+        let [one, two] = self.buckets(grown, key);
+        if key == 0 {
+            return None;
+        }
+        one.place(key)
+            .or_else(|| two.place(key))
+            .or_else(|| self.find_elsewhere(grown, key))
+    }
+
+    #[cold]
+    fn find_elsewhere(&self, grown: usize, key: u64) -> Option<(&AtomicU64, &AtomicU64)> {
+        let mut buckets = (0..grown).rev().flat_map(|index| self.buckets(index, key));
+        buckets.find_map(|bucket| bucket.place(key))
+    }
+
     /// The value of `key`, to read or change in place.
     #[must_use]
     pub fn value(&self, key: u64) -> Option<&AtomicU64> {
-        let grown = self.grown.load(Acquire);
-        let found = self.buckets(grown, key).find_map(|bucket| bucket.place(key));
-        found.filter(|_| key != 0).map(|(_, value)| value)
+        self.find(key).map(|(_, value)| value)
     }
 
     /// Empties the table. For the one thread of a forked child.
@@ -123,17 +141,15 @@ impl<const FIRST: usize> AddressTable<FIRST> {
         }
     }
 
-    /// The places where a key may be, the newest and widest segment first.
+    /// The two buckets of a segment where a key may be.
     #[inline]
-    fn buckets(&self, grown: usize, key: u64) -> impl Iterator<Item = &Bucket> {
+    fn buckets(&self, segment: usize, key: u64) -> [&Bucket; 2] {
         // Fibonacci hashing: the high bits of the product depend on all bits of the key.
         let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (0..=grown).rev().flat_map(move |index| {
-            let segment = self.segment(index);
-            let mask = segment.len() - 1;
-            let (one, two) = ((hash >> 40) as usize & mask, (hash >> 20) as usize & mask);
-            [&segment[one], &segment[two]]
-        })
+        let segment = self.segment(segment);
+        let mask = segment.len() - 1;
+        let (one, two) = ((hash >> 40) as usize & mask, (hash >> 20) as usize & mask);
+        [&segment[one], &segment[two]]
     }
 
     #[inline]

@@ -13,6 +13,7 @@ use super::table::AddressTable;
 use crate::abi::{Handle, LOCATION_DEVICE, Location};
 use crate::attach::{self, Attachment};
 use crate::errno;
+use crate::thread::Lanes;
 
 /// Handle to [`Physical`].
 static HANDLES: AddressTable<64> = AddressTable::new();
@@ -71,7 +72,7 @@ pub fn created(handle: Handle, location: Location, bytes: u64) {
             return;
         };
         if HANDLES.insert(handle, physical.0) {
-            attached.add(device, class, bytes);
+            attached.add(Lanes::SHARED, device, class, bytes);
         }
     });
 }
@@ -191,7 +192,7 @@ fn take_mapping(at: u64, end: u64) -> Option<(u64, Option<Dropped>)> {
 }
 
 /// The driver has unmapped the range.
-pub fn finish(unmapped: &Unmapped) {
+pub fn finish(unmapped: Unmapped) {
     let (mut at, end) = unmapped.rest;
     while let Some((length, _)) = take_mapping(at, end) {
         at = at.saturating_add(length);
@@ -200,7 +201,7 @@ pub fn finish(unmapped: &Unmapped) {
 
 /// The driver has refused to unmap the range.
 #[cold]
-pub fn remap(unmapped: &Unmapped) {
+pub fn remap(unmapped: Unmapped) {
     for &(start, length, dropped) in unmapped.taken.iter().flatten() {
         put_back(dropped);
         if MAPPED.insert(start, dropped.handle) {

@@ -69,7 +69,7 @@ pub(crate) fn of(device: &Device, attribute: i32) -> Answer<i32> {
         84 | 86 | 88 => 0, // multi-GPU board, host atomics, pageable memory
         85 => 0,
         87 => 2,                  // single to double precision
-        89 | 90 | 91 => 1,        // managed at the same time, preemption, registered pointers
+        89..=91 => 1,             // managed at the same time, preemption, registered pointers
         92..=94 | 122 | 123 => 0, // stream memory operations are not modelled
         95 | 96 => 0,             // cooperative launches are not modelled
         97 => shared - RESERVED_SHARED,

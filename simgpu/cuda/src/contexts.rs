@@ -1,7 +1,7 @@
 //! The life of a context, and which one is current in which thread.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +14,22 @@ use crate::timeline::{LaneId, Order};
 
 thread_local! {
     static STACK: RefCell<Vec<Handle>> = const { RefCell::new(Vec::new()) };
+    static OWN_STREAMS: OwnStreams = const { OwnStreams(RefCell::new(BTreeMap::new())) };
+}
+
+/// The default streams of a thread of its own, by context. They end with the thread.
+struct OwnStreams(RefCell<BTreeMap<Handle, LaneId>>);
+
+impl Drop for OwnStreams {
+    fn drop(&mut self) {
+        if let Some(process) = Process::running() {
+            let mut timeline = process.player.timeline();
+            self.0
+                .get_mut()
+                .values()
+                .for_each(|&lane| timeline.close_lane(lane));
+        }
+    }
 }
 
 /// The contexts of the calling thread, the current one last. A thread that is ending has none left.
@@ -49,14 +65,20 @@ pub(crate) fn current_device(state: &State, context: Handle) -> Answer<(usize, A
 
 impl Process {
     /// Makes a context; the first of this process on the device takes the context's memory and time.
-    pub(crate) fn create_context(&'static self, device: usize, flags: u32, primary: bool) -> Answer<Handle> {
+    /// A primary context is made again under the handle that it had.
+    pub(crate) fn create_context(
+        &'static self,
+        device: usize,
+        flags: u32,
+        primary: Option<Handle>,
+    ) -> Answer<Handle> {
         let (slice, first) = self.state().attach(self, device)?;
         if first {
             self.player.start_once();
             let wall = self.context_seconds * self.machine.time_scale();
             std::thread::sleep(Duration::try_from_secs_f64(wall).unwrap_or_default());
         }
-        let handle = self.state().handles.next();
+        let handle = primary.unwrap_or_else(|| self.state().handles.next());
         let legacy = self
             .player
             .timeline()
@@ -64,12 +86,11 @@ impl Process {
         let context = Context {
             device,
             flags,
-            primary,
+            primary: primary.is_some(),
             limits: BTreeMap::new(),
             cache_config: 0,
             shared_config: 0,
             legacy,
-            per_thread: HashMap::new(),
             slice,
         };
         self.state().contexts.insert(handle, context);
@@ -89,15 +110,6 @@ impl Process {
             state.give_back(allocation.device, allocation.place);
         }
         state.memory.host.remove_context(handle);
-        let mut lanes: Vec<LaneId> = context.per_thread.into_values().collect();
-        lanes.push(context.legacy);
-        lanes.extend(
-            state
-                .streams
-                .values()
-                .filter(|stream| stream.context == handle)
-                .map(|stream| stream.lane),
-        );
         state.streams.retain(|_, stream| stream.context != handle);
         let events: Vec<_> = state
             .events
@@ -109,7 +121,7 @@ impl Process {
         drop(context.slice);
         drop(state);
         let mut timeline = self.player.timeline();
-        lanes.into_iter().for_each(|lane| timeline.close_lane(lane));
+        timeline.close_context(handle);
         events.into_iter().for_each(|event| timeline.close_event(event));
         drop(timeline);
         self.state().detach_if_unused(context.device);
@@ -130,19 +142,29 @@ impl Process {
             return Ok((stream.lane, stream.context));
         }
         let (_, handle) = current()?;
-        let thread = std::thread::current().id();
         let state = self.state();
         let context = state.context(handle)?;
         if stream == STREAM_LEGACY {
             return Ok((context.legacy, handle));
         }
-        if let Some(&lane) = context.per_thread.get(&thread) {
-            return Ok((lane, handle));
-        }
         let slice = Arc::clone(&context.slice);
         drop(state);
-        let lane = self.player.timeline().open_lane(slice, handle, Order::Blocking);
-        self.state().context_mut(handle)?.per_thread.insert(thread, lane);
-        Ok((lane, handle))
+        let find = |streams: &OwnStreams| {
+            let mut timeline = self.player.timeline();
+            let known = streams
+                .0
+                .borrow()
+                .get(&handle)
+                .copied()
+                .filter(|&lane| timeline.last(lane).is_some());
+            // A primary context that was reset took the stream with it.
+            known.unwrap_or_else(|| {
+                let lane = timeline.open_lane(slice, handle, Order::Blocking);
+                streams.0.borrow_mut().insert(handle, lane);
+                lane
+            })
+        };
+        let lane = OWN_STREAMS.try_with(find);
+        Ok((lane.map_err(|_| Code::DEINITIALIZED)?, handle))
     }
 }

@@ -22,16 +22,25 @@ macro_rules! entries {
         $(#[$note])*
         #[unsafe(no_mangle)]
         pub(crate) extern "C" fn $name($($argument: $kind),*) -> std::ffi::c_int {
-            $crate::gate::answer((move || -> $crate::code::Answer { $body })())
+            let found = move || -> $crate::code::Answer { $body };
+            $crate::gate::answer(found())
         }
     )*};
 }
 pub(crate) use entries;
 
 /// A pointer through which the driver returns something; the program may pass NULL.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct Out<T>(Option<NonNull<T>>);
+
+impl<T> Clone for Out<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Out<T> {}
 
 impl<T> Out<T> {
     pub(crate) fn is_null(self) -> bool {

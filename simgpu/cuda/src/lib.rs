@@ -49,3 +49,9 @@ mod table;
 mod timeline;
 mod transfer;
 mod virtual_memory;
+
+/// The names that this library exports: those of the driver API, and the few that our own runtime needs. For the
+/// tests that compare the built file with it.
+pub fn exported_names() -> impl Iterator<Item = &'static str> {
+    table::ENTRIES.iter().map(|entry| entry.name)
+}

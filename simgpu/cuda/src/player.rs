@@ -48,6 +48,9 @@ pub(crate) enum HostCall {
     },
 }
 
+/// A call on its way to the thread that makes it, and the step to end afterwards.
+type Called = (HostCall, Option<Ticket>);
+
 /// The program's own argument to its host function; only handed back to it.
 #[derive(Debug)]
 pub(crate) struct UserData(pub(crate) *mut c_void);
@@ -98,7 +101,10 @@ impl Player {
         }
         let ticket = timeline.submit(lane, work, after).ok_or(Code::INVALID_HANDLE)?;
         self.catch_up(&mut timeline);
-        self.submitted.notify_one();
+        // Behind another step it changes nothing that the player is waiting for.
+        if timeline.pending(lane) == 1 {
+            self.submitted.notify_one();
+        }
         Ok(ticket)
     }
 
@@ -154,11 +160,11 @@ impl Player {
         }
     }
 
-    fn calls(&self) -> Sender<(HostCall, Option<Ticket>)> {
-        static CALLS: Mutex<Option<Sender<(HostCall, Option<Ticket>)>>> = Mutex::new(None);
+    fn calls(&self) -> Sender<Called> {
+        static CALLS: Mutex<Option<Sender<Called>>> = Mutex::new(None);
         let mut calls = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
         let start = || {
-            let (sender, receiver) = channel::<(HostCall, Option<Ticket>)>();
+            let (sender, receiver) = channel::<Called>();
             spawn("simgpu-calls", move || {
                 for (call, ticket) in receiver {
                     match call {
@@ -207,7 +213,7 @@ impl Player {
             };
             let look = if timeline.is_shared() { LOOK } else { LOOK_ALONE };
             let wall = (end - self.machine.sim_now()).max(0.0) * self.machine.time_scale();
-            let awaited = self.waiting.load(Ordering::Relaxed) > 0;
+            let awaited = self.waiting.load(Ordering::Relaxed) > 0 || timeline.has_calls();
             let least = if awaited { LEAST_AWAITED } else { LOOK };
             let sleep = Duration::try_from_secs_f64(wall)
                 .unwrap_or(look)

@@ -1,8 +1,7 @@
 //! All objects of the driver in this process, behind one lock.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::thread::ThreadId;
 
 use simgpu::machine::AttachError;
 
@@ -26,8 +25,6 @@ pub(crate) struct Context {
     pub(crate) shared_config: i32,
     /// The legacy default stream.
     pub(crate) legacy: LaneId,
-    /// The default streams of threads that used theirs.
-    pub(crate) per_thread: HashMap<ThreadId, LaneId>,
     pub(crate) slice: Arc<Slice>,
 }
 
@@ -51,7 +48,9 @@ pub(crate) struct Event {
 /// A device's primary context.
 #[derive(Debug, Default)]
 pub(crate) struct Primary {
-    pub(crate) context: Option<Handle>,
+    /// The handle that it has had since it was first made: threads that had it current go on when it is made again.
+    pub(crate) handle: Option<Handle>,
+    pub(crate) is_active: bool,
     pub(crate) retained: u32,
     pub(crate) flags: u32,
 }

@@ -254,6 +254,8 @@ table! {
         cuMemcpyHtoAAsync: 3020 cuMemcpyHtoAAsync_v2, 7000 cuMemcpyHtoAAsync_v2_ptsz;
         cuMemcpyHtoD: 2000 cuMemcpyHtoD, 3020 cuMemcpyHtoD_v2, 7000 cuMemcpyHtoD_v2_ptds;
         cuMemcpyHtoDAsync: 2000 cuMemcpyHtoDAsync, 3020 cuMemcpyHtoDAsync_v2, 7000 cuMemcpyHtoDAsync_v2_ptsz;
+        cuMemcpyPeer: 4000 cuMemcpyPeer, 7000 cuMemcpyPeer_ptds;
+        cuMemcpyPeerAsync: 4000 cuMemcpyPeerAsync, 7000 cuMemcpyPeerAsync_ptsz;
         cuMemsetD16: 2000 cuMemsetD16, 3020 cuMemsetD16_v2, 7000 cuMemsetD16_v2_ptds;
         cuMemsetD16Async: 3020 cuMemsetD16Async, 7000 cuMemsetD16Async_ptsz;
         cuMemsetD2D16: 2000 cuMemsetD2D16, 3020 cuMemsetD2D16_v2, 7000 cuMemsetD2D16_v2_ptds;
@@ -553,8 +555,6 @@ table! {
         cuMemcpyDtoA: 2000 cuMemcpyDtoA, 7000 cuMemcpyDtoA_v2_ptds;
         cuMemcpyHtoA: 2000 cuMemcpyHtoA;
         cuMemcpyHtoAAsync: 2000 cuMemcpyHtoAAsync;
-        cuMemcpyPeer: 4000 cuMemcpyPeer, 7000 cuMemcpyPeer_ptds;
-        cuMemcpyPeerAsync: 4000 cuMemcpyPeerAsync, 7000 cuMemcpyPeerAsync_ptsz;
         cuMipmappedArrayCreate: 5000 cuMipmappedArrayCreate;
         cuMipmappedArrayDestroy: 5000 cuMipmappedArrayDestroy;
         cuMipmappedArrayGetLevel: 5000 cuMipmappedArrayGetLevel;

@@ -112,6 +112,8 @@ pub(crate) struct Timeline<H: Hardware, C> {
     events: BTreeMap<EventId, Event>,
     next_id: u64,
     clock: f64,
+    /// Calls that were submitted and are not done.
+    calls: usize,
     /// Steps done since the timeline began; a change means that somebody's wait may be over.
     pub(crate) steps_done: u64,
 }
@@ -131,6 +133,7 @@ impl<H: Hardware, C> Timeline<H, C> {
             lanes: BTreeMap::new(),
             events: BTreeMap::new(),
             next_id: 1,
+            calls: 0,
             clock: 0.0,
             steps_done: 0,
         }
@@ -159,6 +162,14 @@ impl<H: Hardware, C> Timeline<H, C> {
             if lane.done == lane.submitted {
                 self.lanes.remove(&id);
             }
+        }
+    }
+
+    /// The same for all lanes of a context.
+    pub(crate) fn close_context(&mut self, context: u64) {
+        let lanes = self.lanes.iter().filter(|(_, lane)| lane.context == context);
+        for id in lanes.map(|(&id, _)| id).collect::<Vec<_>>() {
+            self.close_lane(id);
         }
     }
 
@@ -202,6 +213,7 @@ impl<H: Hardware, C> Timeline<H, C> {
                 time: None,
             };
         }
+        self.calls += usize::from(matches!(work, Work::Call(_)));
         let lane = self.lanes.get_mut(&id)?;
         lane.queue.push_back(Step { work, after });
         Some(ticket)
@@ -263,6 +275,12 @@ impl<H: Hardware, C> Timeline<H, C> {
         })
     }
 
+    /// Whether the program's own functions are to be called: their time is not known beforehand, so each should be
+    /// called as soon as it is due.
+    pub(crate) fn has_calls(&self) -> bool {
+        self.calls > 0
+    }
+
     /// Moves the clock to `now`; what becomes due on the way is added to `due`, in order.
     pub(crate) fn play(&mut self, now: f64, due: &mut Vec<Due<C>>) {
         loop {
@@ -284,6 +302,7 @@ impl<H: Hardware, C> Timeline<H, C> {
             .get(&ticket.lane)
             .is_some_and(|lane| calling(lane) && lane.done + 1 == ticket.number)
         {
+            self.calls -= 1;
             self.complete(ticket.lane);
         }
     }

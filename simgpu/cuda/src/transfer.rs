@@ -165,11 +165,9 @@ impl Region {
             array.height.max(1),
             array.depth.max(1),
         ];
-        for axis in 0..3 {
-            let end = self.origin[axis]
-                .checked_add(self.extent[axis])
-                .ok_or(Code::INVALID_VALUE)?;
-            if end > whole[axis] {
+        for ((&origin, &extent), whole) in self.origin.iter().zip(&self.extent).zip(whole) {
+            let end = origin.checked_add(extent).ok_or(Code::INVALID_VALUE)?;
+            if end > whole {
                 return Err(Code::INVALID_VALUE);
             }
         }

@@ -2,7 +2,7 @@
 
 use crate::driver::{self, Handle};
 use crate::error::Code;
-use crate::{device, registry};
+use crate::{device, error, registry};
 use std::cell::Cell;
 use std::ffi::c_int;
 use std::ptr;
@@ -91,7 +91,9 @@ pub(crate) fn reset() -> Result<(), Code> {
     // SAFETY: no pointer is passed.
     unsafe { driver::cuDevicePrimaryCtxReset(device) }?;
     // SAFETY: a null context unbinds the thread from the destroyed one.
-    unsafe { driver::cuCtxSetCurrent(ptr::null_mut()) }
+    unsafe { driver::cuCtxSetCurrent(ptr::null_mut()) }?;
+    error::forget();
+    Ok(())
 }
 
 fn make_current(device: c_int) -> Result<(), Code> {

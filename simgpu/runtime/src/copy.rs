@@ -1,4 +1,4 @@
-//! Copies: linear, two-dimensional, to and from arrays and variables.
+//! Copies: linear, two-dimensional, to and from variables.
 
 use crate::driver::{self, Address, Handle, forward};
 use crate::error::Code;
@@ -8,7 +8,7 @@ use std::ptr;
 
 /// Where a copy goes: `cudaMemcpyKind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Direction {
+pub(crate) enum Direction {
     HostToHost,
     HostToDevice,
     DeviceToHost,
@@ -18,7 +18,7 @@ enum Direction {
 }
 
 impl Direction {
-    const fn new(kind: c_int) -> Result<Self, Code> {
+    pub const fn new(kind: c_int) -> Result<Self, Code> {
         Ok(match kind {
             0 => Self::HostToHost,
             1 => Self::HostToDevice,
@@ -30,7 +30,7 @@ impl Direction {
     }
 
     /// The driver's memory types (1 host, 2 device, 4 unified) of source and destination.
-    const fn memory_types(self) -> (c_uint, c_uint) {
+    pub const fn memory_types(self) -> (c_uint, c_uint) {
         match self {
             Self::HostToHost => (1, 1),
             Self::HostToDevice => (1, 2),
@@ -58,7 +58,7 @@ const ARRAY: c_uint = 3;
 
 impl Side {
     /// Linear memory with rows of `pitch` bytes.
-    const fn linear(memory_type: c_uint, address: Address, pitch: usize) -> Self {
+    pub const fn linear(memory_type: c_uint, address: Address, pitch: usize) -> Self {
         Self {
             x_bytes: 0,
             y: 0,
@@ -71,7 +71,7 @@ impl Side {
     }
 
     /// An array from `x_bytes` in row `y` on.
-    const fn array(array: Handle, x_bytes: usize, y: usize) -> Self {
+    pub const fn array(array: Handle, x_bytes: usize, y: usize) -> Self {
         Self {
             x_bytes,
             y,
@@ -88,10 +88,10 @@ impl Side {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Copy2 {
-    from: Side,
-    to: Side,
-    width_bytes: usize,
-    height: usize,
+    pub from: Side,
+    pub to: Side,
+    pub width_bytes: usize,
+    pub height: usize,
 }
 
 forward! {
@@ -111,16 +111,6 @@ forward! {
         (to: Address, symbol: *const c_void, bytes: usize, offset: usize, kind: c_int);
     cudaMemcpyFromSymbolAsync = from_symbol_async,
         (to: Address, symbol: *const c_void, bytes: usize, offset: usize, kind: c_int, stream: Handle);
-    cudaMemcpyToArray = to_array,
-        (array: Handle, x_bytes: usize, y: usize, from: Address, bytes: usize, kind: c_int);
-    cudaMemcpyFromArray = from_array,
-        (to: Address, array: Handle, x_bytes: usize, y: usize, bytes: usize, kind: c_int);
-    cudaMemcpy2DToArray = to_array_2d,
-        (array: Handle, x_bytes: usize, y: usize, from: Address, pitch: usize, width: usize, height: usize,
-         kind: c_int);
-    cudaMemcpy2DFromArray = from_array_2d,
-        (to: Address, pitch: usize, array: Handle, x_bytes: usize, y: usize, width: usize, height: usize,
-         kind: c_int);
 }
 
 /// A host address that came through the C interface as a number.
@@ -178,7 +168,7 @@ unsafe fn copy_async(
 }
 
 /// Runs a two-dimensional copy now.
-unsafe fn run(copy: Copy2) -> Result<(), Code> {
+pub(crate) unsafe fn run(copy: Copy2) -> Result<(), Code> {
     if copy.width_bytes == 0 || copy.height == 0 {
         return Ok(());
     }
@@ -291,170 +281,6 @@ unsafe fn from_symbol_async(
     unsafe { copy_async(to, from, bytes, kind, stream) }
 }
 
-/// Whole rows of an array that lie one after the other in linear memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Piece {
-    x_bytes: usize,
-    y: usize,
-    width_bytes: usize,
-    height: usize,
-    /// Where it starts in the linear memory.
-    offset: usize,
-}
-
-/// Splits a run of `bytes` from a place in an array into whole-row pieces: the rest of the first row, the
-/// full rows, the start of the last.
-fn pieces(row: usize, x_bytes: usize, y: usize, bytes: usize) -> Result<Vec<Piece>, Code> {
-    if row == 0 || x_bytes >= row {
-        return Err(Code::INVALID_VALUE);
-    }
-    let mut pieces = Vec::with_capacity(3);
-    let (mut done, mut line) = (0, y);
-    if x_bytes > 0 {
-        done = bytes.min(row - x_bytes);
-        pieces.push(Piece {
-            x_bytes,
-            y,
-            width_bytes: done,
-            height: 1,
-            offset: 0,
-        });
-        line += 1;
-    }
-    let full = (bytes - done) / row;
-    if full > 0 {
-        pieces.push(Piece {
-            x_bytes: 0,
-            y: line,
-            width_bytes: row,
-            height: full,
-            offset: done,
-        });
-        done += full * row;
-        line += full;
-    }
-    if done < bytes {
-        pieces.push(Piece {
-            x_bytes: 0,
-            y: line,
-            width_bytes: bytes - done,
-            height: 1,
-            offset: done,
-        });
-    }
-    Ok(pieces)
-}
-
-unsafe fn to_array(
-    array: Handle,
-    x_bytes: usize,
-    y: usize,
-    from: Address,
-    bytes: usize,
-    kind: c_int,
-) -> Result<(), Code> {
-    let (source, _) = Direction::new(kind)?.memory_types();
-    for piece in pieces(crate::array::row_bytes(array)?, x_bytes, y, bytes)? {
-        let Piece {
-            x_bytes: x,
-            y: line,
-            width_bytes,
-            height,
-            offset,
-        } = piece;
-        let from = Side::linear(source, from + offset as Address, width_bytes);
-        // SAFETY: the piece lies inside the caller's run; the driver checks it against the array.
-        unsafe {
-            run(Copy2 {
-                from,
-                to: Side::array(array, x, line),
-                width_bytes,
-                height,
-            })
-        }?;
-    }
-    Ok(())
-}
-
-unsafe fn from_array(
-    to: Address,
-    array: Handle,
-    x_bytes: usize,
-    y: usize,
-    bytes: usize,
-    kind: c_int,
-) -> Result<(), Code> {
-    let (_, destination) = Direction::new(kind)?.memory_types();
-    for piece in pieces(crate::array::row_bytes(array)?, x_bytes, y, bytes)? {
-        let Piece {
-            x_bytes: x,
-            y: line,
-            width_bytes,
-            height,
-            offset,
-        } = piece;
-        let to = Side::linear(destination, to + offset as Address, width_bytes);
-        // SAFETY: the piece lies inside the caller's run; the driver checks it against the array.
-        unsafe {
-            run(Copy2 {
-                from: Side::array(array, x, line),
-                to,
-                width_bytes,
-                height,
-            })
-        }?;
-    }
-    Ok(())
-}
-
-#[expect(clippy::too_many_arguments, reason = "the signature is the runtime's")]
-unsafe fn to_array_2d(
-    array: Handle,
-    x_bytes: usize,
-    y: usize,
-    from: Address,
-    pitch: usize,
-    width: usize,
-    height: usize,
-    kind: c_int,
-) -> Result<(), Code> {
-    let (source, _) = Direction::new(kind)?.memory_types();
-    let from = Side::linear(source, from, pitch);
-    // SAFETY: as the caller's contract.
-    unsafe {
-        run(Copy2 {
-            from,
-            to: Side::array(array, x_bytes, y),
-            width_bytes: width,
-            height,
-        })
-    }
-}
-
-#[expect(clippy::too_many_arguments, reason = "the signature is the runtime's")]
-unsafe fn from_array_2d(
-    to: Address,
-    pitch: usize,
-    array: Handle,
-    x_bytes: usize,
-    y: usize,
-    width: usize,
-    height: usize,
-    kind: c_int,
-) -> Result<(), Code> {
-    let (_, destination) = Direction::new(kind)?.memory_types();
-    let to = Side::linear(destination, to, pitch);
-    // SAFETY: as the caller's contract.
-    unsafe {
-        run(Copy2 {
-            from: Side::array(array, x_bytes, y),
-            to,
-            width_bytes: width,
-            height,
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -468,22 +294,5 @@ mod tests {
     fn an_unknown_direction_is_refused() {
         assert_eq!(Direction::new(5), Err(Code::INVALID_DIRECTION));
         assert_eq!(Direction::new(-1), Err(Code::INVALID_DIRECTION));
-    }
-
-    #[test]
-    fn a_run_into_an_array_is_cut_at_its_rows() {
-        let piece = |x_bytes, y, width_bytes, height, offset| Piece {
-            x_bytes,
-            y,
-            width_bytes,
-            height,
-            offset,
-        };
-        // Rows of 10 bytes, from byte 4 of row 2: 6 bytes, two rows, 3 bytes.
-        let expected = vec![piece(4, 2, 6, 1, 0), piece(0, 3, 10, 2, 6), piece(0, 5, 3, 1, 26)];
-        assert_eq!(pieces(10, 4, 2, 29), Ok(expected));
-        assert_eq!(pieces(10, 0, 0, 10), Ok(vec![piece(0, 0, 10, 1, 0)]));
-        assert_eq!(pieces(10, 2, 0, 3), Ok(vec![piece(2, 0, 3, 1, 0)]));
-        assert_eq!(pieces(10, 10, 0, 3), Err(Code::INVALID_VALUE));
     }
 }

@@ -47,13 +47,18 @@ pub(crate) fn answer(result: Result<(), Code>) -> c_int {
     }
 }
 
-/// The driver's codes that the runtime knows by another number; all others are equal.
+/// The runtime's result for a driver's code. The numbers are equal; one without a name here is unknown (999).
 pub(crate) const fn from_driver(code: c_int) -> Result<(), Code> {
     match code {
         0 => Ok(()),
         known if describe(known).is_some() => Err(Code(known)),
         _ => Err(Code(999)),
     }
+}
+
+/// Forgets the thread's last error, a lost context's too: the context was replaced.
+pub(crate) fn forget() {
+    LAST.set(0);
 }
 
 #[unsafe(no_mangle)]
@@ -400,6 +405,8 @@ mod tests {
         assert_eq!(answer(from_driver(700)), 700);
         assert_eq!(cudaGetLastError(), 700);
         assert_eq!(cudaGetLastError(), 700);
+        forget();
+        assert_eq!(cudaGetLastError(), 0);
     }
 
     #[test]

@@ -196,7 +196,7 @@ unsafe fn launch_ex(
     unsafe { driver::cuLaunchKernelEx((&raw const config).cast(), function, arguments, ptr::null_mut()) }
 }
 
-/// Driver numbers of the function attributes, in the order of [`FunctionAttributes`].
+/// Asks the driver for each attribute, by its number there.
 unsafe fn function_attributes(out: *mut FunctionAttributes, host: *const c_void) -> Result<(), Code> {
     let function = kernel(host)?.function()?;
     let ask = |attribute| {

@@ -220,9 +220,10 @@ pub unsafe extern "C" fn __cudaRegisterFunction(
         name,
         functions: Mutex::default(),
     };
-    registry()
-        .kernels
-        .insert(host.addr(), Box::leak(Box::new(kernel)));
+    let kernel: &'static Kernel = Box::leak(Box::new(kernel));
+    let mut registry = registry();
+    registry.kernels.insert(host.addr(), kernel);
+    registry.kernels.insert(ptr::from_ref(kernel).addr(), kernel);
 }
 
 #[unsafe(no_mangle)]

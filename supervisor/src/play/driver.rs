@@ -3,6 +3,7 @@
 use super::device::{Argument, Buffer, Device, Shape, Total};
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::mem::ManuallyDrop;
 use std::ptr;
 
 /// Why a program did not play to its end.
@@ -72,14 +73,14 @@ struct Functions {
     ) -> Code,
     synchronize: unsafe extern "C" fn() -> Code,
     error_name: unsafe extern "C" fn(Code, *mut *const c_char) -> Code,
-    // Last, so that it is closed after everything that points into it is gone.
-    _library: libloading::Library,
 }
 
 impl Functions {
     fn open() -> Result<Self, libloading::Error> {
         // SAFETY: loading the CUDA driver's library runs its own start-up code, nothing else.
         let library = unsafe { libloading::Library::new("libcuda.so.1") }?;
+        // Never closed: the driver has threads of its own, which run the library's code until the process ends.
+        let library = ManuallyDrop::new(library);
         macro_rules! find {
             ($name:literal) => {
                 // SAFETY: the driver's symbol of this name has the signature of the field it is put in.
@@ -101,7 +102,6 @@ impl Functions {
             launch: find!(c"cuLaunchKernel"),
             synchronize: find!(c"cuCtxSynchronize"),
             error_name: find!(c"cuGetErrorName"),
-            _library: library,
         })
     }
 

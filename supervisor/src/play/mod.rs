@@ -4,7 +4,7 @@
 //! The story of `migm play stencil --size 8192`:
 //!
 //! 1. [`play`] finds the program in [`programs`] and puts the given arguments over its defaults.
-//! 2. The program's function is given a [`Device`]. On a [`driver::Driver`] each call becomes a driver call:
+//! 2. The program's function is given a `Device`. On a `Driver` each call becomes a driver call:
 //!    `libcuda.so.1` is opened and its functions are looked up by `dlsym`, so an interposer sees them, and
 //!    the PTX committed beside the `.cu` is loaded. It runs on a real GPU as on a simulated one.
 //! 3. It allocates what the `.cu` allocates, in the same order, and in each iteration launches the same

@@ -195,7 +195,7 @@ fn create(context: Out<Handle>, flags: c_uint, device: c_int) -> Answer {
     if context.is_null() || flags & !FLAGS_MASK != 0 {
         return Err(Code::INVALID_VALUE);
     }
-    let handle = process.create_context(index, flags, false)?;
+    let handle = process.create_context(index, flags, None)?;
     with_stack(|stack| stack.push(handle))?;
     context.put(handle)
 }

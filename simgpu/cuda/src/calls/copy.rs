@@ -74,6 +74,24 @@ entries! {
         on_device(to, from, bytes, stream, true)
     }
 
+    /// The contexts are not needed: an address says which device it is on.
+    fn cuMemcpyPeer(to: u64, _to_context: Handle, from: u64, _from_context: Handle, bytes: u64) {
+        on_device(to, from, bytes, 0, false)
+    }
+    fn cuMemcpyPeer_ptds(to: u64, _to_context: Handle, from: u64, _from_context: Handle, bytes: u64) {
+        on_device(to, from, bytes, 0, true)
+    }
+    fn cuMemcpyPeerAsync(
+        to: u64, _to_context: Handle, from: u64, _from_context: Handle, bytes: u64, stream: Handle,
+    ) {
+        on_device(to, from, bytes, stream, false)
+    }
+    fn cuMemcpyPeerAsync_ptsz(
+        to: u64, _to_context: Handle, from: u64, _from_context: Handle, bytes: u64, stream: Handle,
+    ) {
+        on_device(to, from, bytes, stream, true)
+    }
+
     fn cuMemcpy2D_v2(copy: In<Copy2d>) { plane(copy, 0, false, Waits) }
     fn cuMemcpy2D_v2_ptds(copy: In<Copy2d>) { plane(copy, 0, true, Waits) }
     fn cuMemcpy2DUnaligned_v2(copy: In<Copy2d>) { plane(copy, 0, false, Waits) }

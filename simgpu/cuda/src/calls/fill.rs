@@ -122,11 +122,7 @@ fn fill(
             process.player.wait(&[ticket]);
         }
         for row in 0..extent.rows {
-            let start = address + (row * step) as u64;
-            for index in 0..width {
-                let byte = value.to_le_bytes()[index % extent.element];
-                Host::from_address(start + index as u64).fill(byte, 1);
-            }
+            fill_row(address + (row * step) as u64, value, extent.element, width);
         }
         return Ok(());
     }
@@ -144,4 +140,17 @@ fn fill(
         .player
         .submit(lane, Work::Pause(seconds), Vec::new())
         .map(drop)
+}
+
+/// Fills a row of host memory: one element, then what is filled copied behind itself.
+fn fill_row(start: u64, value: u32, element: usize, width: usize) {
+    for (offset, byte) in (0..).zip(value.to_le_bytes()).take(element) {
+        Host::from_address(start + offset).fill(byte, 1);
+    }
+    let mut filled = element;
+    while filled < width {
+        let more = filled.min(width - filled);
+        Host::from_address(start + filled as u64).copy_from(Host::from_address(start), more);
+        filled += more;
+    }
 }

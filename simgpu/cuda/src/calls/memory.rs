@@ -65,7 +65,8 @@ entries! {
         Ok(())
     }
 
-    /// Either pointer may be NULL: programs that want one number pass NULL for the other.
+    /// Either pointer may be NULL: programs that want one number pass NULL for the other. Both NULL is refused, which is
+    /// not tried on a real driver.
     fn cuMemGetInfo_v2(free: Out<u64>, total: Out<u64>) {
         let (free_bytes, total_bytes) = info(free.is_null() && total.is_null())?;
         free.put_if(free_bytes);
@@ -124,7 +125,7 @@ fn pitch_of(width: u64, height: u64, element: c_uint) -> Answer<u64> {
     width.checked_next_multiple_of(PITCH).ok_or(Code::INVALID_VALUE)
 }
 
-/// NULL is freed for nothing, as the driver does. Work that may still use the memory is waited for.
+/// NULL is freed for nothing, as `cudaFree` documents; of the driver's own call it is not known. Work that may still use the memory is waited for.
 fn free(address: u64) -> Answer {
     let (process, context) = current()?;
     if address == 0 {

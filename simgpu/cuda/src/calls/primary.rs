@@ -31,7 +31,7 @@ entries! {
         let mut state = process.state();
         let primary = state.primary(index)?;
         flags.put(primary.flags)?;
-        active.put(c_int::from(primary.context.is_some()))
+        active.put(c_int::from(primary.is_active))
     }
 
     fn cuDevicePrimaryCtxSetFlags(device: c_int, flags: c_uint) { set_flags(device, flags) }
@@ -43,17 +43,19 @@ fn retain(process: &'static Process, index: usize) -> Answer<Handle> {
     static MAKING: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _one = MAKING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut state = process.state();
+    let fresh = state.handles.next();
     let primary = state.primary(index)?;
-    if let Some(handle) = primary.context {
+    let handle = *primary.handle.get_or_insert(fresh);
+    if primary.is_active {
         primary.retained += 1;
         return Ok(handle);
     }
     let flags = primary.flags;
     drop(state);
-    let handle = process.create_context(index, flags, true)?;
+    process.create_context(index, flags, Some(handle))?;
     let mut state = process.state();
     let primary = state.primary(index)?;
-    primary.context = Some(handle);
+    primary.is_active = true;
     primary.retained = 1;
     Ok(handle)
 }
@@ -63,12 +65,15 @@ fn release(device: c_int) -> Answer {
     let (index, _) = process.device(device)?;
     let mut state = process.state();
     let primary = state.primary(index)?;
-    let handle = primary.context.ok_or(Code::INVALID_CONTEXT)?;
+    let handle = primary
+        .handle
+        .filter(|_| primary.is_active)
+        .ok_or(Code::INVALID_CONTEXT)?;
     primary.retained = primary.retained.saturating_sub(1);
     if primary.retained > 0 {
         return Ok(());
     }
-    primary.context = None;
+    primary.is_active = false;
     drop(state);
     process.destroy_context(handle)
 }
@@ -81,7 +86,8 @@ fn reset(device: c_int) -> Answer {
     let primary = state.primary(index)?;
     primary.flags = 0;
     primary.retained = 0;
-    let taken = primary.context.take();
+    let taken = primary.handle.filter(|_| primary.is_active);
+    primary.is_active = false;
     drop(state);
     taken.map_or(Ok(()), |handle| process.destroy_context(handle))
 }
@@ -95,7 +101,7 @@ fn set_flags(device: c_int, flags: c_uint) -> Answer {
     let mut state = process.state();
     let primary = state.primary(index)?;
     primary.flags = flags;
-    let active = primary.context;
+    let active = primary.handle.filter(|_| primary.is_active);
     if let Some(handle) = active {
         state.context_mut(handle)?.flags = flags;
     }
