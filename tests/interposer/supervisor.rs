@@ -15,6 +15,11 @@ fn without_a_supervisor_the_program_runs_as_it_would() {
 }
 
 #[test]
+fn a_failed_connection_leaves_errno_as_it_was() {
+    Program::linked("refusals", &["free"]).run();
+}
+
+#[test]
 fn a_jobs_process_asks_for_the_page_and_says_who_it_is() {
     let peer = Peer::new(Manner::GivesPage);
     Program::linked("steps", &["1", "100000"]).under(&peer).run();
