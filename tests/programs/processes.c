@@ -74,10 +74,16 @@ int main(int argc, char **argv) {
         hold(1000);
         return 0;
     }
-    if (!strcmp(way, "close_all")) {  // as a daemon does; the numbers then stand for its own files
+    if (!strcmp(way, "close_all")) {  // as a daemon does
         hold(1000);
         for (int fd = 3; fd < 256; fd++) close(fd);
-        char name[] = "/tmp/migm-close-all-XXXXXX";
+        for (int i = 0; i < 20; i++) { hold(10); usleep(10000); }
+        return 0;
+    }
+    if (!strcmp(way, "take_numbers")) {  // puts a file of its own in the place of each descriptor
+        hold(1000);
+        usleep(50000);
+        char name[] = "/tmp/migm-numbers-XXXXXX";
         int file = mkstemp(name);
         unlink(name);
         struct stat own, now;
