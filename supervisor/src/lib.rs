@@ -6,5 +6,6 @@ pub mod job;
 pub mod layout;
 pub mod memory;
 pub mod node;
+pub mod play;
 pub mod report;
 pub mod schedule;

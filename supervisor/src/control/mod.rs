@@ -24,6 +24,8 @@ use migm_shared::ids::{AttemptId, BatchId, Incarnation, JobId};
 use serde::{Deserialize, Serialize};
 
 pub mod client;
+pub mod paths;
+pub mod start;
 
 /// What the user asked for, as far as the supervisor must know it. It never runs the command.
 #[derive(Clone, Debug, PartialEq, Encode, Decode, Serialize, Deserialize)]

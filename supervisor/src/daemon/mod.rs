@@ -1,1 +1,274 @@
-//! Placeholder.
+//! The daemon: it serves runners, commands and processes, and drives the scheduler in real time.
+//!
+//! One job through it:
+//!
+//! 1. The event loop ([`event_loop`]) accepts the runner's connection ([`connection`]) and hands its
+//!    `Submit`, with the mapped counter page ([`page`]), to the [`owner`]. The owner is plain state: it does
+//!    no I/O, and each event leaves orders and outputs behind.
+//! 2. The scheduler says `Create`. The state file ([`state`]) is written first, then the order goes to the
+//!    thread that talks with the driver ([`machine`]), so that no frame waits for it.
+//! 3. The slice has been read back: `Created`, then `Grant`, which is in the state file before the runner
+//!    hears of it.
+//! 4. The job's processes say hello and get the page. Their samples feed the attempt's track
+//!    ([`forecast`]); what the driver charges beyond them is measured by the machine thread.
+//! 5. A verdict to move goes to the scheduler, and its `Move` to the runner.
+//! 6. `Ended`, and no process known here still lives: the slice is free, the job goes on or is over.
+//!
+//! Killed at any instant, the next supervisor finds the file, takes back what was half done ([`recover`])
+//! and waits for the runners to come back.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use crate::control::JobState;
+use crate::control::paths::{SERVICE_SOCKET, private_socket};
+use crate::node::sim::{self, SimulatedGpu};
+use crate::node::{Node, Nvml};
+use crate::schedule::Policy;
+
+mod actions;
+pub mod batch;
+pub mod config;
+pub mod connection;
+pub mod error;
+pub mod event_loop;
+pub mod forecast;
+pub mod gpus;
+pub mod job;
+pub mod machine;
+pub mod owner;
+pub mod page;
+pub mod process;
+pub mod recover;
+mod reports;
+mod requests;
+pub mod slices;
+pub mod socket;
+pub mod state;
+mod status;
+pub mod systemd;
+
+use config::Config;
+use error::DaemonError;
+use event_loop::{Base, EventLoop, monotonic};
+use gpus::{GpuError, PlacedGpu, Use};
+use machine::Machine;
+use owner::{Owner, Settings};
+use socket::{Lock, beside};
+use state::{SimulatedState, State};
+
+/// How a supervisor is started.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Configuration file.
+    pub config: Option<PathBuf>,
+    /// Simulated GPUs: a model, with `:N` for several.
+    pub sim: Option<String>,
+    /// Where to listen.
+    pub socket: Option<PathBuf>,
+    /// For this user alone, and ending with the last client.
+    pub private: bool,
+    /// Wall seconds per simulated second.
+    pub time_scale: Option<f64>,
+    /// Instead of the configuration's.
+    pub policy: Option<Policy>,
+}
+
+/// Runs a supervisor until it is told to end, or, if private, until nobody needs it.
+///
+/// # Errors
+/// See [`DaemonError`]; its [`exit_code`](DaemonError::exit_code) is the command's.
+pub fn run(options: &Options) -> Result<(), DaemonError> {
+    let config = match &options.config {
+        Some(path) => Config::read(path)?,
+        None => Config::default(),
+    };
+    let base = Base::new().map_err(DaemonError::system("setting up the event loop"))?;
+    raise_descriptor_limit();
+    let path = socket_path(options, &config);
+    let lock = Lock::take(&path, options.private)?;
+    let state_path = state_path(&path, &config);
+    let mut state = State::read(&state_path)?;
+
+    let simulated = match &options.sim {
+        Some(spec) => Some(simulate(options, spec, &path, &mut state)?),
+        None => None,
+    };
+    let node: Box<dyn Node> = match &simulated {
+        Some(gpu) => Box::new(gpu.node()?),
+        None => Box::new(Nvml::system()?),
+    };
+    let time_scale = match &simulated {
+        Some(gpu) => Some(gpu.time_scale()?),
+        None => sim::behind_the_loader(),
+    };
+    let mut gpus = read_gpus(node.as_ref())?;
+    let slices = recover::adopt(node.as_ref(), &state, &mut gpus);
+    let settings = Settings {
+        private: options.private,
+        policy: options.policy.unwrap_or(config.policy),
+        interposer: sim::interposer_path().map_err(|error| error.to_string()),
+        library_path: match &simulated {
+            Some(_) => vec![links(&path).display().to_string()],
+            None => Vec::new(),
+        },
+        simulated: time_scale.is_some(),
+        time_scale: time_scale.unwrap_or(1.0),
+        own_simulated: state.simulated.clone(),
+        socket: path.clone(),
+        state_path: state_path.clone(),
+        config,
+    };
+    let sample = Duration::from_millis(settings.config.sample_ms);
+    let indices = |wanted: &dyn Fn(&PlacedGpu) -> bool| -> Vec<u32> {
+        gpus.iter()
+            .filter(|gpu| wanted(gpu))
+            .map(|gpu| gpu.gpu.index)
+            .collect()
+    };
+    let (all, cut) = (indices(&|_| true), indices(&|gpu| gpu.used != Use::Whole));
+    let machine = Machine::start(node, all, cut, sample, base.wake())
+        .map_err(DaemonError::system("starting the machine thread"))?;
+    let owner = Owner::new(settings, gpus, slices, state, monotonic());
+    // Before anyone is served, so that a simulated GPU is found again whatever happens.
+    owner.state().write(&state_path)?;
+    let listening = lock.listen()?;
+    tracing::info!(socket = %path.display(), private = options.private, "listening");
+    let (owner, listening) = EventLoop::new(base, listening, owner, machine, options.private)?.run()?;
+    clean_up(&owner, simulated.as_ref(), &path, &state_path);
+    listening.remove();
+    tracing::info!("ended");
+    Ok(())
+}
+
+/// Without a word on where, a service listens where root's services do, and anyone else's at the user's own
+/// place.
+fn socket_path(options: &Options, config: &Config) -> PathBuf {
+    let given = options.socket.clone().or_else(|| config.socket.clone());
+    given.unwrap_or_else(|| {
+        let chosen = std::env::var_os("MIGM_SOCKET").is_some_and(|value| !value.is_empty());
+        if !options.private && !chosen && nix::unistd::geteuid().is_root() {
+            PathBuf::from(SERVICE_SOCKET)
+        } else {
+            private_socket()
+        }
+    })
+}
+
+fn state_path(socket: &Path, config: &Config) -> PathBuf {
+    let beside_it = beside(socket, "state.json");
+    match (&config.state_dir, beside_it.file_name()) {
+        (Some(folder), Some(name)) => folder.join(name),
+        _ => beside_it,
+    }
+}
+
+/// Where the links to the simulated driver lie.
+fn links(socket: &Path) -> PathBuf {
+    beside(socket, "sim")
+}
+
+/// The GPU of the state file if it is still there and is the one asked for, else a fresh one. A simulated
+/// GPU is ours: MIG is on from the start.
+fn simulate(
+    options: &Options,
+    spec: &str,
+    socket: &Path,
+    state: &mut State,
+) -> Result<SimulatedGpu, DaemonError> {
+    let folder = links(socket);
+    sim::objects()?.link(&folder, options.private)?;
+    if let Some(known) = state.simulated.as_ref().filter(|known| known.spec == spec) {
+        match SimulatedGpu::attach(&folder, &known.id) {
+            Ok(gpu) => {
+                tracing::info!(
+                    id = known.id,
+                    "the simulated GPU of an earlier supervisor is still there"
+                );
+                return Ok(gpu);
+            }
+            Err(error) => tracing::info!(%error, "the earlier simulated GPU is gone"),
+        }
+    }
+    // Slices and leases on a GPU that is gone are gone too; numbers are still never used twice.
+    *state = State {
+        version: state.version,
+        next_job: state.next_job,
+        next_slice: state.next_slice,
+        next_batch: state.next_batch,
+        ..State::default()
+    };
+    let gpu = SimulatedGpu::create(&folder, spec, true, options.time_scale.unwrap_or(0.0))?;
+    state.simulated = Some(SimulatedState {
+        spec: spec.to_owned(),
+        id: gpu.id().to_owned(),
+    });
+    Ok(gpu)
+}
+
+/// All GPUs that can be used. One that cannot is left out, and said so; that is an error only if it leaves
+/// none.
+fn read_gpus(node: &dyn Node) -> Result<Vec<PlacedGpu>, DaemonError> {
+    let driver = node.driver()?;
+    let mut usable = Vec::new();
+    let mut last = None;
+    for gpu in node.gpus()? {
+        let index = gpu.index;
+        match PlacedGpu::read(node, gpu, &driver) {
+            Ok(gpu) => {
+                tracing::info!(
+                    gpu = index,
+                    name = gpu.gpu.name,
+                    mode = gpu.gpu.mode.word(),
+                    foreign = gpu.foreign.len(),
+                    "found a GPU"
+                );
+                usable.push(gpu);
+            }
+            Err(error) => {
+                tracing::error!(gpu = index, %error, "a GPU cannot be used");
+                last = Some(error);
+            }
+        }
+    }
+    match (usable.is_empty(), last) {
+        (false, _) => Ok(usable),
+        (true, Some(GpuError::Node(error))) => Err(error.into()),
+        (true, Some(error @ GpuError::Layout { .. })) => Err(DaemonError::Layout(error)),
+        (true, None) => Err(DaemonError::NoGpu),
+    }
+}
+
+/// Each process of a job takes a connection and a pidfd.
+fn raise_descriptor_limit() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    if let Err(error) = raised {
+        tracing::warn!(%error, "cannot raise the limit of open files");
+    }
+}
+
+/// A simulated GPU goes unless a job still runs on it. The state file goes unless the next supervisor would
+/// find something in it.
+fn clean_up(owner: &Owner, simulated: Option<&SimulatedGpu>, socket: &Path, state_path: &Path) {
+    let state = owner.state();
+    let runs = state
+        .jobs
+        .iter()
+        .any(|job| matches!(job.state, JobState::Running | JobState::Moving));
+    let mut empty = state.is_empty();
+    if let Some(gpu) = simulated.filter(|_| !runs) {
+        match gpu.remove() {
+            Ok(()) => {
+                let _ = std::fs::remove_dir_all(links(socket));
+                empty = true;
+            }
+            Err(error) => tracing::warn!(%error, "the simulated GPU stays"),
+        }
+    }
+    if empty {
+        let _ = std::fs::remove_file(state_path);
+    }
+}

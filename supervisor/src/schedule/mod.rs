@@ -1,13 +1,39 @@
 //! The scheduler: one machine, `step(now, event) -> actions`.
 //!
+//! One job's way through it:
+//!
+//! 1. [`Event::Arrived`] puts the job into the queue, which is in order of arrival.
+//! 2. The first job without a slice is assigned one: an idle slice of the tightest profile that holds its
+//!    need, else one that is created where most full layouts stay in reach ([`Action::Create`]), idle slices
+//!    of ours being destroyed for it where they must ([`Action::Destroy`]; the create follows when they are
+//!    gone). When neither can be had, it waits for running jobs, and so do all behind it.
+//! 3. [`Action::Grant`] leases the slice. Grants are given strictly in order of arrival: no job overtakes
+//!    another, not even by the time that a create takes.
+//! 4. [`Event::Forecast`] may say that the job will need more than its slice: [`Action::Move`].
+//! 5. [`Event::Ended`] frees the slice. A job that goes on keeps its place in the order of arrival, which
+//!    is in front of every job that never had a slice, and never gets a slice of its former size again.
+//!
 //! It reads no clock and does no I/O; the daemon drives it in real time. Slices live here as the scheduler
 //! knows them; the daemon maps each [`Incarnation`] to NVML's objects.
 
+use std::str::FromStr;
 use std::sync::Arc;
 
 use migm_shared::ids::{Incarnation, JobId};
 
-use crate::layout::{Placement, ProfileIndex};
+use crate::layout::{Placement, ProfileIndex, Slot};
+
+mod assign;
+mod choose;
+mod gpu;
+mod machine;
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;
+mod view;
+
+pub use machine::Scheduler;
 
 /// Index of a GPU on this node.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Ord, PartialOrd, Hash)]
@@ -20,68 +46,216 @@ pub struct Need {
     pub device_bytes: u64,
 }
 
+/// Which slices a job may get.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Policy {
+    /// The tightest slice that holds the job, made on demand: MIGM's scheme B (arXiv 2508.18556).
+    #[default]
+    SchemeB,
+    /// Each GPU whole, one job on it at a time.
+    Sequential,
+}
+
+/// The name is no policy.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("`{0}` is no policy; there are scheme-b and sequential")]
+pub struct UnknownPolicy(String);
+
+impl FromStr for Policy {
+    type Err = UnknownPolicy;
+
+    fn from_str(text: &str) -> Result<Self, UnknownPolicy> {
+        match text {
+            "scheme-b" => Ok(Self::SchemeB),
+            "sequential" => Ok(Self::Sequential),
+            _ => Err(UnknownPolicy(text.to_owned())),
+        }
+    }
+}
+
 /// What happens to the scheduler.
+///
+/// An event about a job or a slice that is not known, or not in the state that the event ends, changes
+/// nothing.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A GPU whose slices may be created and removed, with the places that foreign instances hold.
+    /// A GPU whose slices may be created and removed, with the places that foreign instances hold. Said
+    /// again, it replaces what was known, with the same profiles; our slices on it stay. A GPU whose instances must not be changed
+    /// comes with a [`frozen`](crate::layout::Table::frozen) table.
     Gpu {
+        /// Which.
         gpu: GpuIndex,
+        /// Its states.
         table: Arc<crate::layout::Table>,
-        foreign: Vec<(ProfileIndex, Placement)>,
+        /// Slots of instances that are not ours, those announced as slices left out.
+        foreign: Vec<Slot>,
     },
     /// A slice that exists: adopted after a restart, a whole GPU, or an existing one we may only use. A
     /// `fixed` slice is never destroyed.
     Slice {
+        /// Its number.
         slice: Incarnation,
+        /// Where.
         gpu: GpuIndex,
+        /// Kind.
         profile: ProfileIndex,
+        /// Place.
         placement: Placement,
+        /// Never destroyed.
         fixed: bool,
+        /// The job that runs on it.
         holder: Option<JobId>,
     },
+    /// A job may use these GPUs only; said before it arrives or goes on.
+    Restricted {
+        /// Which.
+        job: JobId,
+        /// The GPUs.
+        gpus: Vec<GpuIndex>,
+    },
     /// A job joins the end of the queue.
-    Arrived { job: JobId, need: Need },
+    Arrived {
+        /// Which.
+        job: JobId,
+        /// What it needs.
+        need: Need,
+    },
     /// The last process of a job's attempt has gone and its slice is free; with `again`, the job waits at
-    /// the front of the queue for a slice of that need, else it is over.
-    Ended { job: JobId, again: Option<Need> },
+    /// the front of the queue for a slice of that need, larger than the one it had, else it is over.
+    Ended {
+        /// Which.
+        job: JobId,
+        /// What it needs now, if it goes on.
+        again: Option<Need>,
+    },
     /// A waiting job is withdrawn.
-    Withdrawn { job: JobId },
+    Withdrawn {
+        /// Which.
+        job: JobId,
+    },
     /// A running job will need this much.
-    Forecast { job: JobId, need: Need },
+    Forecast {
+        /// Which.
+        job: JobId,
+        /// What it will need.
+        need: Need,
+    },
     /// A create has been read back.
-    Created { slice: Incarnation },
+    Created {
+        /// Which.
+        slice: Incarnation,
+    },
     /// A create was refused; `illegal` when the driver says that the combination can never be.
-    CreateFailed { slice: Incarnation, illegal: bool },
+    CreateFailed {
+        /// Which.
+        slice: Incarnation,
+        /// It can never be.
+        illegal: bool,
+    },
     /// A destroy has been read back.
-    Destroyed { slice: Incarnation },
+    Destroyed {
+        /// Which.
+        slice: Incarnation,
+    },
     /// A destroy failed for good: the slice stays idle and is not asked for again by itself.
-    DestroyFailed { slice: Incarnation },
+    DestroyFailed {
+        /// Which.
+        slice: Incarnation,
+    },
     /// A slice has gone without us.
-    Vanished { slice: Incarnation },
-    /// Time has passed; for rules that wait.
+    Vanished {
+        /// Which.
+        slice: Incarnation,
+    },
+    /// Time has passed; for rules that wait. Wanted every second or so.
     Tick,
 }
 
 /// What the scheduler wants done, in order.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Action {
-    /// Make an instance.
+    /// Make an instance. Answered by [`Event::Created`] or [`Event::CreateFailed`].
     Create {
+        /// Its number from here on.
         slice: Incarnation,
+        /// Where.
         gpu: GpuIndex,
+        /// Kind.
         profile: ProfileIndex,
+        /// Place.
         placement: Placement,
     },
-    /// Remove an idle instance.
-    Destroy { slice: Incarnation },
-    /// Lease a slice to a job.
-    Grant {
-        job: JobId,
+    /// Remove an idle instance. Answered by [`Event::Destroyed`] or [`Event::DestroyFailed`].
+    Destroy {
+        /// Which.
         slice: Incarnation,
+    },
+    /// Lease a slice to a job. Answered, when the attempt is over, by [`Event::Ended`].
+    Grant {
+        /// To which job.
+        job: JobId,
+        /// Which slice.
+        slice: Incarnation,
+        /// One line for people.
         reason: String,
     },
-    /// Stop a running job, so that it starts again on a larger slice.
-    Move { job: JobId, reason: String },
-    /// No slice of this node can ever hold the job.
-    Refuse { job: JobId, reason: String },
+    /// Stop a running job, so that it starts again on a larger slice. Answered by [`Event::Ended`].
+    Move {
+        /// Which.
+        job: JobId,
+        /// One line for people.
+        reason: String,
+    },
+    /// No slice of this node can ever hold the job; it has left the queue.
+    Refuse {
+        /// Which.
+        job: JobId,
+        /// One line for people.
+        reason: String,
+    },
+}
+
+/// What a slice is doing.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SliceState {
+    /// Asked for and not yet read back; for a waiting job, unless that went away.
+    Creating(Option<JobId>),
+    /// No lease, ours to use or destroy.
+    Idle,
+    /// Assigned to a waiting job whose turn has not come.
+    Reserved(JobId),
+    /// Leased.
+    Busy(JobId),
+    /// Asked to go and not yet read back.
+    Destroying,
+}
+
+/// A slice as the scheduler knows it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Slice {
+    /// Where.
+    pub gpu: GpuIndex,
+    /// Kind.
+    pub profile: ProfileIndex,
+    /// Place.
+    pub placement: Placement,
+    /// Never destroyed.
+    pub fixed: bool,
+    /// A destroy of it failed, and no job has used it since.
+    pub stuck: bool,
+    /// What it is doing.
+    pub state: SliceState,
+}
+
+impl Slice {
+    /// Kind and place.
+    #[must_use]
+    pub fn slot(&self) -> Slot {
+        (self.profile, self.placement)
+    }
+
+    /// Whether it may be destroyed for another.
+    fn is_spare(&self) -> bool {
+        self.state == SliceState::Idle && !self.fixed && !self.stuck
+    }
 }

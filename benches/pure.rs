@@ -1,0 +1,126 @@
+//! What the pure rooms cost: the state table of a GPU, a plan, a scheduler step, a forecast.
+//!
+//! `cargo bench --bench pure` prints the median and the 99th percentile of each in microseconds.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Instant;
+
+use migm_shared::ids::{Incarnation, JobId};
+use migm_supervisor::layout::{Placement, Profile, Rules, Table, base};
+use migm_supervisor::memory::{Method, Observation};
+use migm_supervisor::schedule::{Action, Event, GpuIndex, Need, Policy, Scheduler};
+
+/// The seven profiles of an A100-40GB: name, compute slices, SMs, MiB, engines, starts, size.
+type Row = (&'static str, u32, u32, u64, [u32; 5], &'static [u32], u32);
+const A100: [Row; 7] = [
+    ("1g.5gb", 1, 14, 4864, [1, 0, 0, 0, 0], &[0, 1, 2, 3, 4, 5, 6], 1),
+    (
+        "1g.5gb+me",
+        1,
+        14,
+        4864,
+        [1, 1, 0, 1, 1],
+        &[0, 1, 2, 3, 4, 5, 6],
+        1,
+    ),
+    ("1g.10gb", 1, 14, 9984, [1, 1, 0, 0, 0], &[0, 2, 4, 6], 2),
+    ("2g.10gb", 2, 28, 9984, [2, 1, 0, 0, 0], &[0, 2, 4], 2),
+    ("3g.20gb", 3, 42, 20096, [3, 2, 0, 0, 0], &[0, 4], 4),
+    ("4g.20gb", 4, 56, 20096, [4, 2, 0, 0, 0], &[0], 4),
+    ("7g.40gb", 7, 98, 40448, [7, 5, 0, 1, 1], &[0], 8),
+];
+
+fn profiles() -> Vec<Profile> {
+    let profile = |&(name, compute, sms, mib, engines, starts, size): &Row| Profile {
+        id: 0,
+        name: name.to_owned(),
+        compute,
+        sms,
+        memory: mib << 20,
+        count: 0,
+        engines,
+        placements: starts.iter().map(|&start| Placement { start, size }).collect(),
+    };
+    A100.iter().map(profile).collect()
+}
+
+fn measure(what: &str, times: usize, mut run: impl FnMut()) {
+    let mut seconds: Vec<f64> = (0..times)
+        .map(|_| {
+            let start = Instant::now();
+            run();
+            start.elapsed().as_secs_f64()
+        })
+        .collect();
+    seconds.sort_by(f64::total_cmp);
+    let micro = |index: usize| seconds[index] * 1e6;
+    println!(
+        "{what:48} median {:9.2} us   99 % {:9.2} us",
+        micro(times / 2),
+        micro(times * 99 / 100)
+    );
+}
+
+fn main() {
+    let all = profiles();
+    let five = base(&all);
+    measure("table, 7 profiles, 2319 states", 100, || {
+        black_box(Table::build(all.clone(), Rules::default()).expect("a table"));
+    });
+    measure("table, 5 profiles, 298 states", 100, || {
+        black_box(Table::build(five.clone(), Rules::default()).expect("a table"));
+    });
+    let table = Table::build(five.clone(), Rules::default()).expect("a table");
+    let idle: Vec<_> = [
+        "1g.5gb@0", "1g.5gb@1", "1g.5gb@2", "1g.5gb@3", "1g.5gb@4", "1g.5gb@5", "1g.5gb@6",
+    ]
+    .iter()
+    .map(|name| table.slot_named(name).expect("a slot"))
+    .collect();
+    let whole = table.full();
+    measure("plan, 7 idle slices fused into the whole GPU", 1_000, || {
+        black_box(table.plan_for(&[], &idle, whole));
+    });
+    let table = Arc::new(table);
+    measure("scheduler, 64 jobs from arrival to end", 100, || {
+        black_box(run_batch(Arc::clone(&table)));
+    });
+    let mut predictor = Method::Migm.start();
+    let mut x = 0.0;
+    measure("forecast, one observation and its forecast", 10_000, || {
+        x += 1.0;
+        predictor.observe(Observation::reserved_only(x, 2 << 30));
+        black_box(predictor.forecast(Some(1e6)));
+    });
+}
+
+/// Jobs of an unknown need, each ended as soon as it has a slice; gives the number of actions.
+fn run_batch(table: Arc<Table>) -> usize {
+    let mut scheduler = Scheduler::new(Policy::SchemeB, Incarnation(1));
+    let mut events = vec![Event::Gpu {
+        gpu: GpuIndex(0),
+        table,
+        foreign: Vec::new(),
+    }];
+    events.extend((0..64).map(|job| Event::Arrived {
+        job: JobId(job),
+        need: Need {
+            device_bytes: (job % 5) << 32,
+        },
+    }));
+    let (mut next, mut actions) = (0, 0);
+    while next < events.len() {
+        for action in scheduler.step(0.0, events[next].clone()) {
+            actions += 1;
+            match action {
+                Action::Create { slice, .. } => events.push(Event::Created { slice }),
+                Action::Destroy { slice } => events.push(Event::Destroyed { slice }),
+                Action::Grant { job, .. } => events.push(Event::Ended { job, again: None }),
+                Action::Move { .. } | Action::Refuse { .. } => {}
+            }
+        }
+        next += 1;
+    }
+    actions
+}

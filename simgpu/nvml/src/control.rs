@@ -1,0 +1,152 @@
+//! What NVIDIA's library does not have: making simulated machines and choosing among them. For `migm`, which loads
+//! this library by path.
+//!
+//! All return NVML results. After one that is not 0, [`simgpuLastError`] has a line for people.
+
+use std::cell::RefCell;
+use std::ffi::{CString, c_char, c_double, c_int, c_uint};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use simgpu::files::{self, DEFAULT_DRIVER, FileError, Plan};
+use simgpu::{Machine, OpenError, machine};
+
+use crate::code::{Code, words};
+use crate::edge::{Buffer, Out, Text};
+use crate::library::{self, guarded};
+use crate::mig::may_configure;
+
+thread_local! {
+    static LAST_ERROR: RefCell<CString> = RefCell::default();
+}
+
+/// Machines made by this process. Keeping them open keeps [`simgpuClear`] off them while it lives.
+static CREATED: Mutex<Vec<Machine>> = Mutex::new(Vec::new());
+
+fn created() -> MutexGuard<'static, Vec<Machine>> {
+    CREATED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps the line of an error for [`simgpuLastError`].
+pub(crate) fn remember(error: impl std::fmt::Display, code: Code) -> Code {
+    let line = CString::new(error.to_string()).unwrap_or_default();
+    LAST_ERROR.with_borrow_mut(|last| *last = line);
+    code
+}
+
+fn file_error(error: FileError) -> Code {
+    let code = match error {
+        FileError::Io { .. } => Code::Unknown,
+        FileError::Missing { .. } => Code::NotFound,
+        FileError::Layout { .. } => Code::ArgumentVersionMismatch,
+        _ => Code::InvalidArgument,
+    };
+    remember(error, code)
+}
+
+fn open_error(error: OpenError) -> Code {
+    match error {
+        OpenError::NotSet => remember(error, Code::DriverNotLoaded),
+        OpenError::File(error) => file_error(error),
+    }
+}
+
+/// The machine of the library, or the one that it would get.
+pub(crate) fn current() -> Result<Machine, Code> {
+    library::machine().or_else(|_| Machine::open().map_err(open_error))
+}
+
+/// Runs the body of an exported function. A failure without a line of its own gets NVML's words.
+fn controlled(body: impl FnOnce() -> Result<(), Code>) -> c_int {
+    LAST_ERROR.with_borrow_mut(|last| *last = CString::default());
+    let code = guarded(body);
+    LAST_ERROR.with_borrow_mut(|last| {
+        if code != 0 && last.is_empty() {
+            words(code).clone_into(last);
+        }
+    });
+    c_int::try_from(code).unwrap_or(c_int::MAX)
+}
+
+/// Makes a simulated machine of the GPUs in `spec` (`a100-40gb`, `a100-40gb:2`, or a list with commas), with
+/// MIG on if `mig` is not 0, and writes its id. `time_scale` is wall seconds per simulated second; if it is not
+/// positive, `SIMGPU_TIME_SCALE` is taken, else 1. `SIMGPU_DRIVER` is the driver's version.
+#[unsafe(no_mangle)]
+pub extern "C" fn simgpuCreate(
+    spec: Text,
+    mig: c_int,
+    time_scale: c_double,
+    id: Buffer,
+    room: libc::size_t,
+) -> c_int {
+    controlled(|| {
+        let scale = if time_scale > 0.0 {
+            time_scale
+        } else {
+            scale_from_environment().map_err(file_error)?
+        };
+        let driver = std::env::var("SIMGPU_DRIVER").unwrap_or_else(|_| DEFAULT_DRIVER.to_owned());
+        let plan = Plan::parse(spec.read()?, mig != 0, scale, &driver).map_err(file_error)?;
+        let machine = Machine::create(&plan).map_err(file_error)?;
+        if let Err(code) = id.put(room, machine.id()) {
+            files::remove(machine.id()).map_err(file_error)?;
+            return Err(remember("no room for the id", code));
+        }
+        created().push(machine);
+        Ok(())
+    })
+}
+
+fn scale_from_environment() -> Result<f64, FileError> {
+    match std::env::var("SIMGPU_TIME_SCALE") {
+        Ok(text) => text.parse().map_err(|_| FileError::Scale(text)),
+        Err(_) => Ok(1.0),
+    }
+}
+
+/// This process uses the machine `id` from now on, whatever `SIMGPU_ID` says.
+#[unsafe(no_mangle)]
+pub extern "C" fn simgpuSelect(id: Text) -> c_int {
+    controlled(|| {
+        machine::select(id.read()?).map_err(open_error)?;
+        library::replace(Machine::open().map_err(open_error)?);
+        Ok(())
+    })
+}
+
+/// Takes a machine's name away. Processes that use it keep it.
+#[unsafe(no_mangle)]
+pub extern "C" fn simgpuRemove(id: Text) -> c_int {
+    controlled(|| {
+        let id = id.read()?;
+        created().retain(|machine| machine.id() != id);
+        files::remove(id).map_err(file_error)
+    })
+}
+
+/// Removes this user's machines that no living process made or uses.
+#[unsafe(no_mangle)]
+pub extern "C" fn simgpuClear() -> c_int {
+    controlled(|| files::clear().map(drop).map_err(file_error))
+}
+
+/// Wall seconds per simulated second of the machine in use.
+#[unsafe(no_mangle)]
+pub extern "C" fn simgpuTimeScale(scale: Out<c_double>) -> c_int {
+    controlled(|| scale.put(current()?.time_scale()))
+}
+
+/// Why the last of these calls on this thread, or its last `nvmlInit`, failed, in one line; empty if it did not.
+#[unsafe(no_mangle)]
+pub extern "C" fn simgpuLastError() -> *const c_char {
+    LAST_ERROR.with_borrow(|last| last.as_ptr())
+}
+
+/// What `nvidia-smi -r` does to GPU `index`: a pending MIG mode comes into force, all instances go. `IN_USE` while a
+/// process uses the GPU.
+#[unsafe(no_mangle)]
+pub extern "C" fn simgpuReset(index: c_uint) -> c_int {
+    controlled(|| {
+        may_configure()?;
+        Ok(current()?.reset(index)?)
+    })
+}

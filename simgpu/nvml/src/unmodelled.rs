@@ -1,0 +1,127 @@
+//! Calls of nvml.h (those that `nvml-wrapper-sys` 0.10 binds) without a model here: they say so, instead of
+//! inventing a figure. With MIG on, NVIDIA's library says the same of utilisation.
+
+use std::ffi::c_uint;
+
+use crate::code::Code;
+use crate::library::answer;
+
+/// Whatever the arguments: in C's calling conventions here the caller takes them away again.
+macro_rules! not_supported {
+    ($($name:ident)+) => {$(
+        #[doc = concat!("`", stringify!($name), "` of nvml.h: not modelled.")]
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name() -> c_uint {
+            answer(|_| Err(Code::NotSupported))
+        }
+    )+};
+}
+
+not_supported! {
+    nvmlComputeInstanceGetInfo nvmlDeviceClearAccountingPids nvmlDeviceClearCpuAffinity
+    nvmlDeviceClearEccErrorCounts nvmlDeviceClearFieldValues nvmlDeviceDiscoverGpus
+    nvmlDeviceFreezeNvLinkUtilizationCounter nvmlDeviceGetAPIRestriction nvmlDeviceGetAccountingBufferSize
+    nvmlDeviceGetAccountingMode nvmlDeviceGetAccountingPids nvmlDeviceGetAccountingStats
+    nvmlDeviceGetActiveVgpus nvmlDeviceGetAdaptiveClockInfoStatus nvmlDeviceGetAddressingMode
+    nvmlDeviceGetApplicationsClock nvmlDeviceGetAttributes nvmlDeviceGetAutoBoostedClocksEnabled
+    nvmlDeviceGetBAR1MemoryInfo nvmlDeviceGetBoardId nvmlDeviceGetBoardPartNumber nvmlDeviceGetBrand
+    nvmlDeviceGetBridgeChipInfo nvmlDeviceGetBusType nvmlDeviceGetC2cModeInfoV nvmlDeviceGetCapabilities
+    nvmlDeviceGetClkMonStatus nvmlDeviceGetClock nvmlDeviceGetClockInfo nvmlDeviceGetClockOffsets
+    nvmlDeviceGetConfComputeGpuAttestationReport nvmlDeviceGetConfComputeGpuCertificate
+    nvmlDeviceGetConfComputeMemSizeInfo nvmlDeviceGetConfComputeProtectedMemoryUsage nvmlDeviceGetCoolerInfo
+    nvmlDeviceGetCpuAffinity nvmlDeviceGetCpuAffinityWithinScope nvmlDeviceGetCreatableVgpus
+    nvmlDeviceGetCurrPcieLinkGeneration nvmlDeviceGetCurrPcieLinkWidth nvmlDeviceGetCurrentClockFreqs
+    nvmlDeviceGetCurrentClocksEventReasons nvmlDeviceGetCurrentClocksThrottleReasons
+    nvmlDeviceGetDecoderUtilization nvmlDeviceGetDefaultApplicationsClock nvmlDeviceGetDefaultEccMode
+    nvmlDeviceGetDetailedEccErrors nvmlDeviceGetDisplayActive nvmlDeviceGetDisplayMode
+    nvmlDeviceGetDramEncryptionMode nvmlDeviceGetDriverModel nvmlDeviceGetDriverModel_v2
+    nvmlDeviceGetDynamicPstatesInfo nvmlDeviceGetEccMode nvmlDeviceGetEncoderCapacity
+    nvmlDeviceGetEncoderSessions nvmlDeviceGetEncoderStats nvmlDeviceGetEncoderUtilization
+    nvmlDeviceGetFBCSessions nvmlDeviceGetFBCStats nvmlDeviceGetFanControlPolicy_v2 nvmlDeviceGetFanSpeed
+    nvmlDeviceGetFanSpeedRPM nvmlDeviceGetFanSpeed_v2 nvmlDeviceGetGpcClkMinMaxVfOffset
+    nvmlDeviceGetGpcClkVfOffset nvmlDeviceGetGpuFabricInfo nvmlDeviceGetGpuFabricInfoV
+    nvmlDeviceGetGpuMaxPcieLinkGeneration nvmlDeviceGetGpuOperationMode nvmlDeviceGetGridLicensableFeatures
+    nvmlDeviceGetGridLicensableFeatures_v2 nvmlDeviceGetGridLicensableFeatures_v3
+    nvmlDeviceGetGridLicensableFeatures_v4 nvmlDeviceGetGspFirmwareMode nvmlDeviceGetGspFirmwareVersion
+    nvmlDeviceGetHandleBySerial nvmlDeviceGetHandleByUUIDV nvmlDeviceGetHostVgpuMode
+    nvmlDeviceGetInforomConfigurationChecksum nvmlDeviceGetInforomImageVersion nvmlDeviceGetInforomVersion
+    nvmlDeviceGetIrqNum nvmlDeviceGetJpgUtilization nvmlDeviceGetLastBBXFlushTime
+    nvmlDeviceGetMarginTemperature nvmlDeviceGetMaxCustomerBoostClock nvmlDeviceGetMaxPcieLinkGeneration
+    nvmlDeviceGetMaxPcieLinkWidth nvmlDeviceGetMemClkMinMaxVfOffset nvmlDeviceGetMemClkVfOffset
+    nvmlDeviceGetMemoryAffinity nvmlDeviceGetMemoryErrorCounter nvmlDeviceGetMinMaxClockOfPState
+    nvmlDeviceGetMinMaxFanSpeed nvmlDeviceGetModuleId nvmlDeviceGetMultiGpuBoard nvmlDeviceGetNumFans
+    nvmlDeviceGetNumGpuCores nvmlDeviceGetNumaNodeId nvmlDeviceGetNvLinkCapability
+    nvmlDeviceGetNvLinkErrorCounter nvmlDeviceGetNvLinkInfo nvmlDeviceGetNvLinkRemoteDeviceType
+    nvmlDeviceGetNvLinkRemotePciInfo nvmlDeviceGetNvLinkRemotePciInfo_v2 nvmlDeviceGetNvLinkState
+    nvmlDeviceGetNvLinkUtilizationControl nvmlDeviceGetNvLinkUtilizationCounter nvmlDeviceGetNvLinkVersion
+    nvmlDeviceGetNvlinkBwMode nvmlDeviceGetNvlinkSupportedBwModes nvmlDeviceGetOfaUtilization
+    nvmlDeviceGetP2PStatus nvmlDeviceGetPciInfo nvmlDeviceGetPciInfoExt nvmlDeviceGetPcieLinkMaxSpeed
+    nvmlDeviceGetPcieReplayCounter nvmlDeviceGetPcieSpeed nvmlDeviceGetPcieThroughput nvmlDeviceGetPdi
+    nvmlDeviceGetPerformanceModes nvmlDeviceGetPerformanceState nvmlDeviceGetPgpuMetadataString
+    nvmlDeviceGetPlatformInfo nvmlDeviceGetPowerManagementDefaultLimit
+    nvmlDeviceGetPowerManagementLimitConstraints nvmlDeviceGetPowerManagementMode
+    nvmlDeviceGetPowerMizerMode_v1 nvmlDeviceGetPowerSource nvmlDeviceGetPowerState
+    nvmlDeviceGetProcessUtilization nvmlDeviceGetProcessesUtilizationInfo nvmlDeviceGetRemappedRows
+    nvmlDeviceGetRepairStatus nvmlDeviceGetRetiredPages nvmlDeviceGetRetiredPagesPendingStatus
+    nvmlDeviceGetRetiredPages_v2 nvmlDeviceGetRowRemapperHistogram nvmlDeviceGetRunningProcessDetailList
+    nvmlDeviceGetSamples nvmlDeviceGetSerial nvmlDeviceGetSramEccErrorStatus
+    nvmlDeviceGetSramUniqueUncorrectedEccErrorCounts nvmlDeviceGetSupportedClocksEventReasons
+    nvmlDeviceGetSupportedClocksThrottleReasons nvmlDeviceGetSupportedGraphicsClocks
+    nvmlDeviceGetSupportedMemoryClocks nvmlDeviceGetSupportedPerformanceStates nvmlDeviceGetSupportedVgpus
+    nvmlDeviceGetTargetFanSpeed nvmlDeviceGetTemperature nvmlDeviceGetTemperatureThreshold
+    nvmlDeviceGetTemperatureV nvmlDeviceGetThermalSettings nvmlDeviceGetTopologyCommonAncestor
+    nvmlDeviceGetTopologyNearestGpus nvmlDeviceGetTotalEccErrors nvmlDeviceGetUtilizationRates
+    nvmlDeviceGetVbiosVersion nvmlDeviceGetVgpuCapabilities nvmlDeviceGetVgpuHeterogeneousMode
+    nvmlDeviceGetVgpuInstancesUtilizationInfo nvmlDeviceGetVgpuMetadata nvmlDeviceGetVgpuProcessUtilization
+    nvmlDeviceGetVgpuProcessesUtilizationInfo nvmlDeviceGetVgpuSchedulerCapabilities
+    nvmlDeviceGetVgpuSchedulerLog nvmlDeviceGetVgpuSchedulerState nvmlDeviceGetVgpuTypeCreatablePlacements
+    nvmlDeviceGetVgpuTypeSupportedPlacements nvmlDeviceGetVgpuUtilization nvmlDeviceGetViolationStatus
+    nvmlDeviceGetVirtualizationMode nvmlDeviceModifyDrainState nvmlDeviceOnSameBoard
+    nvmlDevicePowerSmoothingActivatePresetProfile nvmlDevicePowerSmoothingSetState
+    nvmlDevicePowerSmoothingUpdatePresetProfileParam nvmlDeviceQueryDrainState nvmlDeviceReadWritePRM_v1
+    nvmlDeviceRemoveGpu nvmlDeviceRemoveGpu_v2 nvmlDeviceResetApplicationsClocks
+    nvmlDeviceResetGpuLockedClocks nvmlDeviceResetMemoryLockedClocks nvmlDeviceResetNvLinkErrorCounters
+    nvmlDeviceResetNvLinkUtilizationCounter nvmlDeviceSetAPIRestriction nvmlDeviceSetAccountingMode
+    nvmlDeviceSetApplicationsClocks nvmlDeviceSetAutoBoostedClocksEnabled nvmlDeviceSetClockOffsets
+    nvmlDeviceSetComputeMode nvmlDeviceSetConfComputeUnprotectedMemSize nvmlDeviceSetCpuAffinity
+    nvmlDeviceSetDefaultAutoBoostedClocksEnabled nvmlDeviceSetDefaultFanSpeed_v2
+    nvmlDeviceSetDramEncryptionMode nvmlDeviceSetDriverModel nvmlDeviceSetEccMode
+    nvmlDeviceSetFanControlPolicy nvmlDeviceSetFanSpeed_v2 nvmlDeviceSetGpcClkVfOffset
+    nvmlDeviceSetGpuLockedClocks nvmlDeviceSetGpuOperationMode nvmlDeviceSetMemClkVfOffset
+    nvmlDeviceSetMemoryLockedClocks nvmlDeviceSetNvLinkDeviceLowPowerThreshold
+    nvmlDeviceSetNvLinkUtilizationControl nvmlDeviceSetNvlinkBwMode nvmlDeviceSetPersistenceMode
+    nvmlDeviceSetPowerManagementLimit nvmlDeviceSetPowerManagementLimit_v2 nvmlDeviceSetPowerMizerMode_v1
+    nvmlDeviceSetTemperatureThreshold nvmlDeviceSetVgpuCapabilities nvmlDeviceSetVgpuHeterogeneousMode
+    nvmlDeviceSetVgpuSchedulerState nvmlDeviceSetVirtualizationMode nvmlDeviceValidateInforom
+    nvmlDeviceWorkloadPowerProfileClearRequestedProfiles nvmlDeviceWorkloadPowerProfileGetCurrentProfiles
+    nvmlDeviceWorkloadPowerProfileGetProfilesInfo nvmlDeviceWorkloadPowerProfileSetRequestedProfiles
+    nvmlGetExcludedDeviceCount nvmlGetExcludedDeviceInfoByIndex nvmlGetVgpuCompatibility
+    nvmlGetVgpuDriverCapabilities nvmlGetVgpuVersion nvmlGpmMetricsGet nvmlGpmMigSampleGet
+    nvmlGpmQueryDeviceSupport nvmlGpmQueryIfStreamingEnabled nvmlGpmSampleAlloc nvmlGpmSampleFree
+    nvmlGpmSampleGet nvmlGpmSetStreamingEnabled nvmlGpuInstanceGetActiveVgpus nvmlGpuInstanceGetCreatableVgpus
+    nvmlGpuInstanceGetVgpuHeterogeneousMode nvmlGpuInstanceGetVgpuSchedulerLog
+    nvmlGpuInstanceGetVgpuSchedulerState nvmlGpuInstanceGetVgpuTypeCreatablePlacements
+    nvmlGpuInstanceSetVgpuHeterogeneousMode nvmlGpuInstanceSetVgpuSchedulerState nvmlSetVgpuVersion
+    nvmlSystemEventSetCreate nvmlSystemEventSetFree nvmlSystemEventSetWait
+    nvmlSystemGetConfComputeCapabilities nvmlSystemGetConfComputeGpusReadyState
+    nvmlSystemGetConfComputeKeyRotationThresholdInfo nvmlSystemGetConfComputeSettings
+    nvmlSystemGetConfComputeState nvmlSystemGetDriverBranch nvmlSystemGetHicVersion nvmlSystemGetNvlinkBwMode
+    nvmlSystemGetTopologyGpuSet nvmlSystemRegisterEvents nvmlSystemSetConfComputeGpusReadyState
+    nvmlSystemSetConfComputeKeyRotationThresholdInfo nvmlSystemSetNvlinkBwMode nvmlUnitGetCount
+    nvmlUnitGetDevices nvmlUnitGetFanSpeedInfo nvmlUnitGetHandleByIndex nvmlUnitGetLedState nvmlUnitGetPsuInfo
+    nvmlUnitGetTemperature nvmlUnitGetUnitInfo nvmlUnitSetLedState nvmlVgpuInstanceClearAccountingPids
+    nvmlVgpuInstanceGetAccountingMode nvmlVgpuInstanceGetAccountingPids nvmlVgpuInstanceGetAccountingStats
+    nvmlVgpuInstanceGetEccMode nvmlVgpuInstanceGetEncoderCapacity nvmlVgpuInstanceGetEncoderSessions
+    nvmlVgpuInstanceGetEncoderStats nvmlVgpuInstanceGetFBCSessions nvmlVgpuInstanceGetFBCStats
+    nvmlVgpuInstanceGetFbUsage nvmlVgpuInstanceGetFrameRateLimit nvmlVgpuInstanceGetGpuInstanceId
+    nvmlVgpuInstanceGetGpuPciId nvmlVgpuInstanceGetLicenseInfo nvmlVgpuInstanceGetLicenseInfo_v2
+    nvmlVgpuInstanceGetLicenseStatus nvmlVgpuInstanceGetMdevUUID nvmlVgpuInstanceGetMetadata
+    nvmlVgpuInstanceGetPlacementId nvmlVgpuInstanceGetRuntimeStateSize nvmlVgpuInstanceGetType
+    nvmlVgpuInstanceGetUUID nvmlVgpuInstanceGetVmDriverVersion nvmlVgpuInstanceGetVmID
+    nvmlVgpuInstanceSetEncoderCapacity nvmlVgpuTypeGetBAR1Info nvmlVgpuTypeGetCapabilities
+    nvmlVgpuTypeGetClass nvmlVgpuTypeGetDeviceID nvmlVgpuTypeGetFbReservation nvmlVgpuTypeGetFrameRateLimit
+    nvmlVgpuTypeGetFramebufferSize nvmlVgpuTypeGetGpuInstanceProfileId nvmlVgpuTypeGetGspHeapSize
+    nvmlVgpuTypeGetLicense nvmlVgpuTypeGetMaxInstances nvmlVgpuTypeGetMaxInstancesPerGpuInstance
+    nvmlVgpuTypeGetMaxInstancesPerVm nvmlVgpuTypeGetName nvmlVgpuTypeGetNumDisplayHeads
+    nvmlVgpuTypeGetResolution
+}

@@ -1,0 +1,83 @@
+//! `migm batch`: many jobs, measured together.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use super::{Failure, exit, print_json, print_text};
+use crate::control::start::Wanted;
+use crate::job::JobError;
+use crate::job::batch::{self, BatchError, BatchOptions, BatchSpec};
+use crate::report::progress::Progress;
+use crate::report::{BatchReport, all_done, table};
+
+/// Run the jobs of a TOML file and report makespan, energy and each job's memory
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The jobs: tables [[job]] with command and, if wanted, name, count, mem, iterations, arrival_s, env, part
+    #[arg(value_name = "FILE.toml")]
+    file: PathBuf,
+    /// How jobs are placed: scheme-b (in order, each on the tightest slice, reshaped on demand; the default) or
+    /// sequential (each GPU whole, one job at a time)
+    #[arg(long, value_name = "P", value_parser = ["scheme-b", "sequential"])]
+    policy: Option<String>,
+    /// Run on a simulated GPU: a model such as a100-40gb, with :N for several
+    #[arg(long, value_name = "G[:N]")]
+    sim: Option<String>,
+    /// Wall seconds per simulated second
+    #[arg(long, value_name = "X", requires = "sim", value_parser = scale)]
+    time_scale: Option<f64>,
+    /// One JSON document; what jobs write to standard output goes to standard error
+    #[arg(long)]
+    json: bool,
+}
+
+/// A time scale of the command line.
+pub(super) fn scale(given: &str) -> Result<f64, String> {
+    match given.parse::<f64>() {
+        Ok(scale) if scale.is_finite() && scale > 0.0 => Ok(scale),
+        _ => Err(format!("`{given}` is no number above 0")),
+    }
+}
+
+pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
+    let spec = BatchSpec::read(&args.file).map_err(Failure::input)?;
+    let migm = std::env::current_exe()
+        .map_err(|error| Failure::new(exit::FAILED, format_args!("cannot find migm itself: {error}")))?;
+    let options = BatchOptions {
+        migm,
+        wanted: Wanted {
+            sim: args.sim,
+            time_scale: args.time_scale,
+            policy: args.policy,
+            socket: None,
+        },
+        output_to_stderr: args.json,
+    };
+    let mut progress = Progress::new();
+    let ended = batch::run(&spec, &options, &mut |news| progress.show(news));
+    progress.end();
+    let summary = ended.map_err(failure)?;
+    let report = BatchReport::new(&summary, None);
+    if args.json {
+        print_json(&report)?;
+    } else {
+        print_text(&table::batch(&report))?;
+    }
+    let code = if all_done(&summary) && summary.jobs.len() == spec.jobs.len() {
+        0
+    } else {
+        exit::FAILED
+    };
+    Ok(ExitCode::from(code))
+}
+
+/// Which exit code a batch without a summary gets.
+pub(super) fn failure(error: BatchError) -> Failure {
+    let code = match &error {
+        BatchError::Job(JobError::Start(start)) if start.is_bad_input() => exit::BAD_INPUT,
+        BatchError::OtherPolicy { .. } => exit::BAD_INPUT,
+        BatchError::Job(JobError::Start(_) | JobError::Client(_)) => exit::NO_GPU,
+        _ => exit::FAILED,
+    };
+    Failure::new(code, error)
+}

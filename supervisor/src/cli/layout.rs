@@ -1,0 +1,229 @@
+//! `migm layout`: which slices can stand together on a GPU, and what each choice leaves open.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use serde::Serialize;
+
+use super::{Failure, print_json, print_text};
+use crate::layout::{Rules, Slot, Table, base};
+use crate::node::sim::{SimulatedGpu, objects};
+use crate::node::{Node, Nvml};
+use crate::report::table::Table as Text;
+
+/// Show the states of a GPU: how many layouts there are, and how many each placement leaves within reach
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A model, such as a100-40gb, instead of a GPU of this machine
+    #[arg(long, value_name = "G", conflicts_with = "device")]
+    gpu: Option<String>,
+    /// A GPU of this machine, by NVML's index
+    #[arg(long, value_name = "I", default_value_t = 0)]
+    device: u32,
+    /// One profile for each count of compute slices, or all with their variants
+    #[arg(long, value_enum, default_value_t)]
+    profiles: Profiles,
+    /// Slices that are there already, such as 1g.5gb@6,2g.10gb@0
+    #[arg(long, value_name = "P@S,...", value_delimiter = ',')]
+    after: Vec<String>,
+    /// One JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// Which profiles take part.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum)]
+enum Profiles {
+    /// For each count of compute slices the one with the least memory.
+    #[default]
+    Base,
+    /// All.
+    All,
+}
+
+/// The JSON document.
+#[derive(Debug, Serialize)]
+struct Document {
+    gpu: String,
+    driver: String,
+    after: Vec<String>,
+    /// States within reach of the empty GPU, itself included.
+    states: usize,
+    /// Full layouts within reach of the empty GPU.
+    full_layouts: usize,
+    /// Creates that lead from one state to another.
+    edges: usize,
+    /// Wall time of building the table, microseconds.
+    build_us: f64,
+    /// Full layouts within reach of the state asked for.
+    reachable: usize,
+    /// Every create that is possible there.
+    placements: Vec<Create>,
+}
+
+#[derive(Debug, Serialize)]
+struct Create {
+    profile: String,
+    start: u32,
+    size: u32,
+    memory_bytes: u64,
+    /// Full layouts within reach after it.
+    reachable: usize,
+}
+
+pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
+    let document = match &args.gpu {
+        Some(model) => {
+            let links = tempfile::tempdir().map_err(Failure::no_gpu)?;
+            let objects = objects().map_err(Failure::no_gpu)?;
+            objects.link(links.path(), true).map_err(Failure::no_gpu)?;
+            // A model that is not known is a wrong argument; its line names those that are.
+            let gpu = SimulatedGpu::create(links.path(), model, true, 1.0).map_err(Failure::input)?;
+            let document = gpu
+                .node()
+                .map_err(Failure::no_gpu)
+                .and_then(|node| document(&node, 0, args));
+            // Shown or not, the GPU was for this question only.
+            let _ = gpu.remove();
+            document
+        }
+        None => document(&Nvml::system().map_err(Failure::no_gpu)?, args.device, args),
+    }?;
+    if args.json {
+        print_json(&document)?;
+    } else {
+        print_text(&text(&document))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn document(node: &impl Node, device: u32, args: &Args) -> Result<Document, Failure> {
+    let gpus = node.gpus().map_err(Failure::no_gpu)?;
+    let gpu = gpus.iter().find(|gpu| gpu.index == device).ok_or_else(|| {
+        Failure::input(format_args!(
+            "there is no GPU {device} here; NVML counts {} from 0",
+            gpus.len()
+        ))
+    })?;
+    let driver = node.driver().map_err(Failure::no_gpu)?;
+    let mut profiles = node.profiles(device).map_err(Failure::no_gpu)?;
+    if args.profiles == Profiles::Base {
+        profiles = base(&profiles);
+    }
+    let began = Instant::now();
+    let table = Table::build(profiles, Rules::for_version(&driver))
+        .map_err(|error| Failure::no_gpu(format_args!("{}: {error}", gpu.name)))?;
+    let build_us = began.elapsed().as_secs_f64() * 1e6;
+    let after = args
+        .after
+        .iter()
+        .map(|text| slot(&table, text.trim()))
+        .collect::<Result<Vec<Slot>, Failure>>()?;
+    let state = table.state_of(&after).map_err(Failure::input)?;
+    let creates = table.placements(state).into_iter();
+    Ok(Document {
+        gpu: gpu.name.clone(),
+        driver,
+        after: after.iter().map(|&slot| table.named(slot)).collect(),
+        states: table.states(),
+        full_layouts: table.full_layouts(),
+        edges: table.edges(),
+        build_us,
+        reachable: table.reachable(state),
+        placements: creates
+            .map(|(profile, placement, reachable)| Create {
+                profile: table.profile(profile).name.clone(),
+                start: placement.start,
+                size: placement.size,
+                memory_bytes: table.profile(profile).memory,
+                reachable,
+            })
+            .collect(),
+    })
+}
+
+/// Reads `1g.5gb@6`, and `1g@6` where only one profile is a `1g`.
+fn slot(table: &Table, text: &str) -> Result<Slot, Failure> {
+    let named = |text: &str| table.slot_named(text).map_err(Failure::input);
+    let Some((short, start)) = text.split_once('@') else {
+        return named(text);
+    };
+    let prefix = format!("{short}.");
+    let mut matching = table
+        .profiles()
+        .iter()
+        .filter(|profile| profile.name.starts_with(&prefix));
+    match (matching.next(), matching.next()) {
+        (Some(only), None) => named(&format!("{}@{start}", only.name)),
+        _ => named(text),
+    }
+}
+
+fn text(document: &Document) -> String {
+    use std::fmt::Write;
+    let mut text = format!(
+        "{}, driver {}: {} states, {} full layouts, {} edges (table built in {:.0} us, measured)\n",
+        document.gpu,
+        document.driver,
+        document.states,
+        document.full_layouts,
+        document.edges,
+        document.build_us
+    );
+    let there = if document.after.is_empty() {
+        "on the empty GPU".to_owned()
+    } else {
+        format!("after {}", document.after.join(", "))
+    };
+    let _ = writeln!(
+        text,
+        "{there} {} full layouts are within reach",
+        document.reachable
+    );
+    if document.placements.is_empty() {
+        text.push_str("nothing more can be created\n");
+        return text;
+    }
+    let mut table = Text::new(&["create", ">units", ">memory", ">then within reach"]);
+    for create in &document.placements {
+        table.row([
+            format!("{}@{}", create.profile, create.start),
+            create.size.to_string(),
+            migm_shared::units::Bytes(create.memory_bytes).to_string(),
+            create.reachable.to_string(),
+        ]);
+    }
+    text.push('\n');
+    text.push_str(&table.render());
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn document() -> Document {
+        Document {
+            gpu: "NVIDIA A30".into(),
+            driver: "570.1".into(),
+            after: vec!["1g.6gb@0".into()],
+            states: 13,
+            full_layouts: 5,
+            edges: 20,
+            build_us: 12.3,
+            reachable: 2,
+            placements: vec![Create {
+                profile: "2g.12gb".into(),
+                start: 2,
+                size: 2,
+                memory_bytes: 12 << 30,
+                reachable: 1,
+            }],
+        }
+    }
+
+    #[test]
+    fn a_layout_for_people() {
+        insta::assert_snapshot!(text(&document()));
+    }
+}

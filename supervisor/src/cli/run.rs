@@ -1,0 +1,98 @@
+//! `migm run`: one job in the foreground.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use migm_shared::ids::BatchId;
+use migm_shared::units::{Bytes, Seconds};
+use nix::sys::signal::Signal;
+
+use super::{Failure, exit};
+use crate::control::start::Wanted;
+use crate::job::{self, JobError, Order, signals};
+
+/// Run one program on the tightest slice that holds it; its exit status is passed on
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Device memory that the program needs, context included, such as 4.5G or 4Gi
+    #[arg(long, value_name = "SIZE")]
+    mem: Option<Bytes>,
+    /// Iterations that it runs: the horizon of the forecast
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    iterations: Option<u64>,
+    /// What asks the program to stop when it is to move to another slice
+    #[arg(long, value_name = "S", default_value = "TERM", value_parser = signals::parse)]
+    signal: Signal,
+    /// Time from that signal to SIGKILL
+    #[arg(long, value_name = "T", default_value = "10", value_parser = duration)]
+    grace: Duration,
+    /// Write the job's attempts and memory figures there, as JSON
+    #[arg(long, value_name = "F")]
+    report: Option<PathBuf>,
+    /// Name for people; else the program's
+    #[arg(long)]
+    name: Option<String>,
+    /// Use idle slices that others have made
+    #[arg(long)]
+    use_existing: bool,
+    /// An exit status of 0 after our signal means that the program is done, not that it was interrupted
+    #[arg(long)]
+    done_on_zero: bool,
+    /// Read standard input to its end first, so that the program can be started again with it
+    #[arg(long)]
+    stdin_spool: bool,
+    /// Run on a simulated GPU: a model such as a100-40gb, with :N for several
+    #[arg(long, value_name = "G[:N]")]
+    sim: Option<String>,
+    /// Say what happens, also where standard error is no terminal
+    #[arg(long, short)]
+    verbose: bool,
+    /// The batch that the job belongs to
+    #[arg(long, value_name = "ID", hide = true)]
+    batch: Option<u64>,
+    /// Part of the batch
+    #[arg(long, value_name = "P", hide = true)]
+    part: Option<String>,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+fn duration(given: &str) -> Result<Duration, String> {
+    let seconds: Seconds = given.parse().map_err(|error| format!("{error}"))?;
+    Duration::try_from_secs_f64(seconds.0).map_err(|_| format!("`{given}` is out of range"))
+}
+
+pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
+    let program = || {
+        Path::new(&args.command[0])
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+    };
+    let order = Order {
+        name: args.name.clone().or_else(program).unwrap_or_else(|| "job".into()),
+        command: args.command.clone(),
+        mem: args.mem.map(|bytes| bytes.0),
+        iterations: args.iterations,
+        signal: args.signal,
+        grace: args.grace,
+        report: args.report,
+        use_existing: args.use_existing,
+        done_on_zero: args.done_on_zero,
+        stdin_spool: args.stdin_spool,
+        verbose: args.verbose,
+        batch: args.batch.map(BatchId),
+        part: args.part,
+        wanted: Wanted {
+            sim: args.sim,
+            ..Wanted::default()
+        },
+    };
+    let status = job::runner::run(order).map_err(|error| match &error {
+        JobError::Start(start) if start.is_bad_input() => Failure::input(error),
+        _ => Failure::new(exit::RUN_FAILED, error),
+    })?;
+    Ok(ExitCode::from(status))
+}

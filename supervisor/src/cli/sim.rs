@@ -1,0 +1,94 @@
+//! `migm sim`: simulated GPUs for a shell.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+use super::batch::scale;
+use super::{Failure, print_text};
+use crate::control::paths::private_socket;
+use crate::node::sim::{SimulatedGpu, objects};
+
+/// Simulated GPUs: programs started from the shell meet them instead of a driver
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Make a simulated GPU and print the lines that put a shell on it: eval "$(migm sim env)"
+    Env {
+        /// A model, with :N for several
+        #[arg(long, value_name = "G[:N]", default_value = "a100-40gb")]
+        gpu: String,
+        /// With MIG on
+        #[arg(long)]
+        mig: bool,
+        /// Wall seconds per simulated second
+        #[arg(long, value_name = "X", env = "SIMGPU_TIME_SCALE", default_value = "1", value_parser = scale)]
+        time_scale: f64,
+    },
+    /// Remove simulated GPUs that no living process has made or uses
+    Clear,
+}
+
+pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
+    let links = links()?;
+    match &args.command {
+        Command::Env { gpu, mig, time_scale } => {
+            // A model that is not known is a wrong argument; its line names those that are.
+            let made = SimulatedGpu::create(&links, gpu, *mig, *time_scale).map_err(Failure::input)?;
+            let mut path = links.display().to_string();
+            if let Ok(before) = std::env::var("LD_LIBRARY_PATH")
+                && !before.is_empty()
+                && !before.split(':').any(|part| part == path)
+            {
+                path = format!("{path}:{before}");
+            }
+            let lines = [
+                ("SIMGPU_ID", made.id().to_owned()),
+                ("SIMGPU_TIME_SCALE", time_scale.to_string()),
+                ("LD_LIBRARY_PATH", path),
+            ];
+            let text: String = lines
+                .iter()
+                .map(|(name, value)| format!("export {name}={}\n", quoted(value)))
+                .collect();
+            print_text(&text)?;
+        }
+        Command::Clear => SimulatedGpu::clear(&links).map_err(Failure::no_gpu)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The folder with the names that the loader looks for; it stays, for the shells that it was printed to.
+fn links() -> Result<PathBuf, Failure> {
+    let folder = private_socket().with_file_name("simgpu");
+    let made = objects().and_then(|objects| objects.link(&folder, true));
+    made.map(|()| folder).map_err(Failure::no_gpu)
+}
+
+/// For sh: nothing inside single quotes means anything but a single quote.
+fn quoted(value: &str) -> String {
+    format!("'{}'", value.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sh_reads_back_what_was_quoted() {
+        for value in ["", "a b", "it's $HOME", "\"`x`\\", "a\nb"] {
+            let script = format!("printf %s {}", quoted(value));
+            let output = std::process::Command::new("sh")
+                .args(["-c", &script])
+                .output()
+                .unwrap();
+            assert_eq!(String::from_utf8(output.stdout).unwrap(), value);
+        }
+    }
+}

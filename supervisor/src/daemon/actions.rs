@@ -1,0 +1,390 @@
+//! What the scheduler wants is done, and what the machine answers is told to the scheduler.
+
+use std::collections::VecDeque;
+
+use migm_shared::ids::{BatchId, Incarnation, JobId};
+
+use super::forecast::Track;
+use super::gpus::Use;
+use super::machine::{Answer, Moment, Order};
+use super::owner::Owner;
+use super::slices::{Origin, Slice};
+use super::state::Step;
+use crate::control::{AttemptRecord, Grant, JobState, Reply};
+use crate::layout::Slot;
+use crate::node::{Instance, NodeError};
+use crate::schedule::{Action, Event, GpuIndex};
+
+impl Owner {
+    /// Carries out one action. What it brings about at once goes to `events`.
+    pub(super) fn act(&mut self, now: f64, action: Action, events: &mut VecDeque<Event>) {
+        match action {
+            Action::Create {
+                slice,
+                gpu,
+                profile,
+                placement,
+            } => self.order_create(slice, gpu, (profile, placement)),
+            Action::Destroy { slice } => self.order_destroy(slice),
+            Action::Grant { job, slice, reason } => {
+                if !self.grant(now, job, slice, reason) {
+                    events.push_back(Event::Ended { job, again: None });
+                }
+            }
+            Action::Move { job, reason } => self.order_move(job, reason),
+            Action::Refuse { job, reason } => self.give_up(job, reason, now),
+        }
+    }
+
+    fn order_create(&mut self, number: Incarnation, GpuIndex(index): GpuIndex, slot: Slot) {
+        let gpu = &self.gpus[index];
+        let profile = gpu.table.profile(slot.0).clone();
+        tracing::info!(slice = %number, gpu = gpu.gpu.index, profile = profile.name, start = slot.1.start, "creating");
+        self.orders.push(Order::Create {
+            slice: number,
+            gpu: gpu.gpu.index,
+            profile,
+            placement: slot.1,
+        });
+        self.slices.insert(number, Slice::coming(index, gpu, slot));
+        self.next_slice = self.next_slice.max(number.0 + 1);
+        self.unanswered += 1;
+        self.dirty = true;
+    }
+
+    pub(super) fn order_destroy(&mut self, number: Incarnation) {
+        let Some(slice) = self.slices.get_mut(&number) else {
+            return;
+        };
+        let Some(gi) = slice.gi else { return };
+        slice.step = Step::Destroying;
+        let gpu = self.gpus[slice.gpu].gpu.index;
+        tracing::info!(slice = %number, gpu, gi, "removing");
+        self.orders.push(Order::Destroy {
+            slice: number,
+            gpu,
+            gi,
+        });
+        self.unanswered += 1;
+        self.dirty = true;
+    }
+
+    /// Leases a slice to a job. `false` when the job is no more.
+    fn grant(&mut self, now: f64, id: JobId, number: Incarnation, reason: String) -> bool {
+        let (Some(job), Some(slice)) = (self.jobs.get_mut(&id), self.slices.get_mut(&number)) else {
+            return false;
+        };
+        let gpu = &self.gpus[slice.gpu];
+        let profile = gpu.table.profile(slice.slot.0);
+        slice.job = Some(id);
+        job.state = JobState::Running;
+        job.note = Some(reason.clone());
+        job.leader = None;
+        job.track = Track::new(self.settings.config.predictor);
+        if let Some(page) = &job.page {
+            page.counters().next_attempt();
+        }
+        let mut environment = vec![(
+            "MIGM_SOCKET".to_owned(),
+            self.settings.socket.display().to_string(),
+        )];
+        if let Some(simulated) = &self.settings.own_simulated {
+            environment.push(("SIMGPU_ID".to_owned(), simulated.id.clone()));
+            environment.push((
+                "SIMGPU_TIME_SCALE".to_owned(),
+                self.settings.time_scale.to_string(),
+            ));
+        }
+        let grant = Grant {
+            attempt: job.attempt(),
+            slice: number,
+            gpu: gpu.gpu.name.clone(),
+            gpu_uuid: gpu.gpu.uuid.clone(),
+            profile: profile.name.clone(),
+            start: slice.slot.1.start,
+            memory: slice.memory,
+            visible_device: slice.uuid.clone().unwrap_or_default(),
+            environment,
+            library_path: self.settings.library_path.clone(),
+            interposer: self
+                .settings
+                .interposer
+                .as_ref()
+                .map_or_else(|_| String::new(), |path| path.display().to_string()),
+            reason,
+        };
+        tracing::info!(
+            job = %id, attempt = grant.attempt.attempt, slice = %number, profile = grant.profile,
+            start = grant.start, reason = grant.reason, "granted"
+        );
+        job.attempts.push(AttemptRecord {
+            profile: grant.profile.clone(),
+            slice: number,
+            placement: grant.start,
+            start: now,
+            end: None,
+            outcome: None,
+            status: None,
+            why: None,
+        });
+        job.grant = Some(grant.clone());
+        self.tell_runner(id, Reply::Grant(grant));
+        self.changed(id);
+        true
+    }
+
+    fn order_move(&mut self, id: JobId, reason: String) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        tracing::info!(job = %id, reason, "moving");
+        job.state = JobState::Moving;
+        job.note = Some(reason.clone());
+        if let Some(last) = job.attempts.last_mut() {
+            last.why = Some(reason.clone());
+        }
+        let attempt = job.attempt();
+        self.tell_runner(id, Reply::Move { attempt, reason });
+        self.changed(id);
+    }
+
+    /// No slice will ever do. A job that never ran is refused; one that ran is over with what it has.
+    fn give_up(&mut self, id: JobId, reason: String, now: f64) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        tracing::info!(job = %id, reason, "no slice can hold it");
+        job.note = Some(reason.clone());
+        if job.attempts.is_empty() {
+            self.tell_runner(id, Reply::Refused { reason });
+            if let Some(job) = self.jobs.get_mut(&id) {
+                job.runner = None;
+            }
+        }
+        self.finish(id, now);
+    }
+
+    /// Takes an answer of the machine thread.
+    pub fn answer(&mut self, answer: Answer, now: f64) {
+        match answer {
+            Answer::Created { slice, result } => {
+                self.unanswered = self.unanswered.saturating_sub(1);
+                self.created(slice, result, now);
+            }
+            Answer::Destroyed { slice, result } => {
+                self.unanswered = self.unanswered.saturating_sub(1);
+                self.destroyed(slice, result, now);
+            }
+            Answer::Energy {
+                batch,
+                moment,
+                millijoules,
+            } => {
+                self.unanswered = self.unanswered.saturating_sub(1);
+                self.energy_read(batch, moment, millijoules);
+            }
+            Answer::Occupants { job, pids } => self.occupants(job, pids, now),
+            Answer::Measured {
+                job,
+                attempt,
+                unaccounted,
+            } => self.measured(job, attempt, unaccounted, now),
+            Answer::Seen {
+                gpu,
+                instances,
+                occupied,
+            } => self.seen(gpu, instances, &occupied, now),
+        }
+    }
+
+    fn created(&mut self, number: Incarnation, result: Result<Instance, NodeError>, now: f64) {
+        self.dirty = true;
+        let Some(slice) = self.slices.get_mut(&number) else {
+            return;
+        };
+        match result {
+            Ok(instance) => {
+                self.reconfigurations += 1;
+                slice.step = Step::Ready;
+                slice.gi = Some(instance.gi);
+                slice.memory = instance.memory.unwrap_or(slice.memory);
+                slice.uuid = instance.uuid;
+                tracing::info!(slice = %number, gi = instance.gi, uuid = slice.uuid, "created");
+                if self.stopping {
+                    self.order_destroy(number);
+                    return;
+                }
+                self.step(now, Event::Created { slice: number });
+            }
+            Err(error) => {
+                tracing::warn!(slice = %number, %error, "create failed");
+                let illegal = error.is_illegal();
+                match &error {
+                    // Half of it is there: it keeps its place until the next start takes it away.
+                    NodeError::LeftBehind { gi, .. } => {
+                        slice.gi = Some(*gi);
+                        slice.origin = Origin::Left;
+                        slice.step = Step::Destroying;
+                    }
+                    _ => {
+                        self.slices.remove(&number);
+                    }
+                }
+                if error.is_no_permission() {
+                    self.forbid(&error, now);
+                    return;
+                }
+                self.step(
+                    now,
+                    Event::CreateFailed {
+                        slice: number,
+                        illegal,
+                    },
+                );
+            }
+        }
+    }
+
+    /// This user may not make instances: from here on those that exist are used, for the jobs that allow it.
+    fn forbid(&mut self, error: &NodeError, now: f64) {
+        let reason = format!("{error}; or use idle slices that exist with --use-existing");
+        self.forbidden = Some(reason.clone());
+        for gpu in self.gpus.iter_mut().filter(|gpu| gpu.used == Use::Reshaped) {
+            if let Err(error) = gpu.only_existing() {
+                tracing::info!(gpu = gpu.gpu.index, %error, "no instance to use");
+                gpu.used = Use::Existing;
+                gpu.table = gpu.table.frozen().into();
+            }
+        }
+        let refused: Vec<JobId> = self
+            .jobs
+            .values()
+            .filter(|job| job.state == JobState::Waiting && !job.submission.use_existing)
+            .map(|job| job.id)
+            .collect();
+        for id in refused {
+            self.give_up(id, reason.clone(), now);
+        }
+        self.feed(now);
+        self.orders.push(Order::Survey);
+    }
+
+    fn destroyed(&mut self, number: Incarnation, result: Result<(), NodeError>, now: f64) {
+        self.dirty = true;
+        match result {
+            Ok(()) => {
+                self.reconfigurations += 1;
+                self.slices.remove(&number);
+                tracing::info!(slice = %number, "removed");
+                self.step(now, Event::Destroyed { slice: number });
+            }
+            Err(error) => {
+                tracing::warn!(slice = %number, %error, "remove failed");
+                if let Some(slice) = self.slices.get_mut(&number) {
+                    slice.step = Step::Ready;
+                }
+                self.step(now, Event::DestroyFailed { slice: number });
+            }
+        }
+    }
+
+    fn energy_read(&mut self, id: BatchId, moment: Moment, millijoules: Option<u64>) {
+        self.dirty = true;
+        let Some(batch) = self.batches.get_mut(&id) else {
+            return;
+        };
+        batch.measured(moment, millijoules);
+        if moment == Moment::End && batch.ended.is_some() {
+            tracing::info!(batch = %id, "batch is over");
+            self.tell_summary(id);
+        }
+    }
+
+    /// The sum of a batch that is over, to its watcher.
+    pub(super) fn tell_summary(&mut self, id: BatchId) {
+        let facts = self.facts();
+        let Some(batch) = self.batches.get(&id) else {
+            return;
+        };
+        let jobs = batch.jobs.iter().filter_map(|job| self.jobs.get(job));
+        let summary = batch.summary(jobs.map(super::job::Job::status).collect(), &facts);
+        if let Some(watcher) = batch.watcher {
+            self.reply(watcher, Reply::BatchEnded(Box::new(summary)));
+        }
+    }
+
+    /// Compares what the driver lists with what we know.
+    fn seen(&mut self, gpu: u32, instances: Vec<Instance>, occupied: &[u32], now: f64) {
+        let Some(index) = self.gpus.iter().position(|one| one.gpu.index == gpu) else {
+            return;
+        };
+        let gone: Vec<Incarnation> = self
+            .slices
+            .iter()
+            .filter(|(_, slice)| slice.gpu == index && slice.step == Step::Ready && slice.gi.is_some())
+            .filter(|(_, slice)| instances.iter().all(|one| Some(one.gi) != slice.gi))
+            .map(|(number, _)| *number)
+            .collect();
+        for number in gone {
+            tracing::warn!(slice = %number, "a slice has gone without us");
+            self.slices.remove(&number);
+            self.dirty = true;
+            self.step(now, Event::Vanished { slice: number });
+        }
+        let mine = |one: &Instance| {
+            self.slices.values().any(|slice| {
+                slice.gpu == index
+                    && slice.origin != Origin::Existing
+                    // A create under way is not told by id yet.
+                    && (slice.gi == Some(one.gi) || slice.gi.is_none() && slice.slot.1 == one.placement)
+            })
+        };
+        let foreign: Vec<Instance> = instances.into_iter().filter(|one| !mine(one)).collect();
+        if self.gpus[index].used == Use::Existing {
+            self.gpus[index].foreign = foreign;
+            self.offer_existing(index, occupied, now);
+        } else if self.gpus[index].foreign != foreign {
+            tracing::info!(
+                gpu,
+                count = foreign.len(),
+                "instances that are not ours have changed"
+            );
+            self.gpus[index].foreign = foreign;
+            self.tell_gpu(index, now);
+        }
+    }
+
+    /// Idle instances of others become slices, and those that their owners use again are none.
+    fn offer_existing(&mut self, index: usize, occupied: &[u32], now: f64) {
+        let ours = |slice: &&Slice| slice.gpu == index && slice.origin == Origin::Existing;
+        let taken: Vec<Incarnation> = self
+            .slices
+            .iter()
+            .filter(|(_, slice)| ours(slice) && slice.job.is_none())
+            .filter(|(_, slice)| slice.gi.is_some_and(|gi| occupied.contains(&gi)))
+            .map(|(number, _)| *number)
+            .collect();
+        for number in taken {
+            self.slices.remove(&number);
+            self.step(now, Event::Vanished { slice: number });
+        }
+        let gpu = &self.gpus[index];
+        let known = |gi: u32| {
+            self.slices
+                .values()
+                .any(|slice| ours(&slice) && slice.gi == Some(gi))
+        };
+        let fresh: Vec<Slice> = gpu
+            .foreign
+            .iter()
+            .filter(|one| one.uuid.is_some() && !occupied.contains(&one.gi) && !known(one.gi))
+            .filter_map(|one| {
+                let slot = gpu.slot(one.profile, one.placement)?;
+                Some(Slice::there(index, gpu, slot, Origin::Existing, one))
+            })
+            .collect();
+        for slice in fresh {
+            let number = Incarnation(self.next_slice);
+            self.next_slice += 1;
+            let event = Self::slice_event(number, &slice);
+            self.slices.insert(number, slice);
+            self.step(now, event);
+        }
+    }
+}

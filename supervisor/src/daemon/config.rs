@@ -1,0 +1,211 @@
+//! The configuration file: TOML, each field optional, a wrong or unknown one refused with its line.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use nix::sys::signal::Signal;
+use serde::Deserialize;
+
+use crate::memory::Method;
+use crate::schedule::Policy;
+
+/// What an operator may set.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Where to listen; the command line goes first.
+    pub socket: Option<PathBuf>,
+    /// Where the state file is kept; beside the socket if not set. Instances do not outlive a reboot, so a
+    /// folder that is emptied by one is right.
+    pub state_dir: Option<PathBuf>,
+    /// How jobs are placed: `scheme-b`, the tightest slice made on demand, or `sequential`, each GPU whole.
+    #[serde(deserialize_with = "policy")]
+    pub policy: Policy,
+    /// How peaks are forecast: `migm`, `paper` or `max`.
+    #[serde(deserialize_with = "method")]
+    pub predictor: Method,
+    /// Seconds after a start in which runners of an earlier supervisor may come back before their leases
+    /// are looked into.
+    pub grace_s: f64,
+    /// Milliseconds between two looks at the memory of busy slices.
+    pub sample_ms: u64,
+    /// Signal for a watched process that is about to run out of memory; none if not set.
+    #[serde(deserialize_with = "signal")]
+    pub watched_signal: Option<Signal>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            socket: None,
+            state_dir: None,
+            policy: Policy::default(),
+            predictor: Method::default(),
+            grace_s: 10.0,
+            sample_ms: 200,
+            watched_signal: None,
+        }
+    }
+}
+
+/// The file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// It cannot be read.
+    #[error("configuration {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It is no configuration.
+    #[error("configuration {}:{line}:{column}: {said}", path.display())]
+    Wrong {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// Column in characters, from 1.
+        column: usize,
+        /// What is wrong, one line.
+        said: String,
+    },
+    /// A figure is out of range.
+    #[error("configuration {}: {field} = {value}: {wanted}", path.display())]
+    Range {
+        /// The file.
+        path: PathBuf,
+        /// The field.
+        field: &'static str,
+        /// What it says.
+        value: String,
+        /// What it may say.
+        wanted: &'static str,
+    },
+}
+
+fn signal<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Signal>, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    Signal::from_str(&name)
+        .map(Some)
+        .map_err(|_| serde::de::Error::custom(format!("`{name}` is no signal, such as SIGTERM")))
+}
+
+fn method<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Method, D::Error> {
+    String::deserialize(deserializer)?
+        .parse()
+        .map_err(serde::de::Error::custom)
+}
+
+fn policy<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Policy, D::Error> {
+    policy_named(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+}
+
+/// A policy by the name that the command line and the configuration use.
+///
+/// # Errors
+/// There is none of that name; the text lists those there are.
+pub fn policy_named(name: &str) -> Result<Policy, String> {
+    match name {
+        "scheme-b" => Ok(Policy::SchemeB),
+        "sequential" => Ok(Policy::Sequential),
+        _ => Err(format!(
+            "`{name}` is no policy; there are scheme-b and sequential"
+        )),
+    }
+}
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// It cannot be read, or a field is unknown, of the wrong type or out of range.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
+            path: path.to_path_buf(),
+            source,
+        })?;
+        Self::parse(path, &text)
+    }
+
+    fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        let config: Self = toml::from_str(text).map_err(|error| {
+            let (line, column) = position(text, error.span().map_or(0, |span| span.start));
+            ConfigError::Wrong {
+                path: path.to_path_buf(),
+                line,
+                column,
+                said: error.message().replace('\n', " "),
+            }
+        })?;
+        let range = |field, value: String, wanted| ConfigError::Range {
+            path: path.to_path_buf(),
+            field,
+            value,
+            wanted,
+        };
+        if !(0.0..=86_400.0).contains(&config.grace_s) {
+            return Err(range(
+                "grace_s",
+                config.grace_s.to_string(),
+                "seconds from 0 to 86400",
+            ));
+        }
+        if !(10..=60_000).contains(&config.sample_ms) {
+            return Err(range(
+                "sample_ms",
+                config.sample_ms.to_string(),
+                "milliseconds from 10 to 60000",
+            ));
+        }
+        Ok(config)
+    }
+}
+
+/// Line and column of a byte offset, both from 1.
+fn position(text: &str, offset: usize) -> (usize, usize) {
+    let before = text.get(..offset.min(text.len())).unwrap_or(text);
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().map_or(0, |last| last.chars().count()) + 1;
+    (line, column)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refuse(text: &str) -> String {
+        Config::parse(Path::new("c.toml"), text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn an_empty_file_is_the_default() {
+        assert_eq!(Config::parse(Path::new("c"), "").unwrap(), Config::default());
+    }
+
+    #[test]
+    fn every_field_is_read() {
+        let config = Config::parse(
+            Path::new("c"),
+            "socket = '/run/x.sock'\nstate_dir = '/var/lib/migm'\npolicy = 'scheme-b'\ngrace_s = 3\n\
+             sample_ms = 50\nwatched_signal = 'SIGUSR1'\n",
+        )
+        .unwrap();
+        assert_eq!(config.watched_signal, Some(Signal::SIGUSR1));
+        assert_eq!((config.grace_s, config.sample_ms), (3.0, 50));
+    }
+
+    #[test]
+    fn a_wrong_field_has_line_and_column() {
+        let said = refuse("grace_s = 3\n  polcy = 'scheme-b'\n");
+        assert!(
+            said.starts_with("configuration c.toml:2:3: unknown field `polcy`"),
+            "{said}"
+        );
+        assert!(!said.contains('\n'), "{said}");
+        assert!(refuse("watched_signal = 'TERM!'").contains("`TERM!` is no signal"));
+        assert!(refuse("sample_ms = 1").contains("sample_ms = 1: milliseconds from 10"));
+        assert!(refuse("grace_s = nan").contains("grace_s"));
+    }
+}

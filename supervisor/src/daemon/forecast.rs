@@ -1,0 +1,192 @@
+//! What a running attempt has told of its memory, and the verdict on it.
+
+use migm_shared::report::Sample;
+
+use crate::memory::{Costs, Method, Observation, Situation, Track as Series, Verdict, decide};
+
+/// Seconds that one observation covers where a program passes no iteration marks.
+const STEP: f64 = 0.1;
+
+/// The samples of one attempt. They are kept twice, by iteration and by second: whether a program passes
+/// iteration marks is not known before it does.
+#[derive(Debug)]
+pub struct Track {
+    by_iteration: Series,
+    by_second: Series,
+    method: Method,
+    /// The process with the most marks. Iterations are one process's, reserved bytes are the job's.
+    lead: Option<u32>,
+    iteration: u64,
+    first_ns: Option<u64>,
+}
+
+/// A forecast weighed against the slice.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Weighed {
+    /// The most likely peak of reserved bytes.
+    pub peak: u64,
+    /// To stay or to move, with the reason.
+    pub verdict: Verdict,
+}
+
+/// What a forecast is weighed against.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Against {
+    /// Iterations that the user says it runs.
+    pub iterations: Option<u64>,
+    /// The slice's memory, bytes.
+    pub slice: u64,
+    /// What the driver charges beyond reserved bytes.
+    pub unaccounted: u64,
+    /// Seconds since the attempt started.
+    pub work_done: f64,
+    /// Seconds that a relaunch has cost on this node; 0 before the first.
+    pub relaunch: f64,
+}
+
+impl Track {
+    /// Nothing told yet.
+    #[must_use]
+    pub fn new(method: Method) -> Self {
+        Self {
+            by_iteration: Series::new(method, 1.0),
+            by_second: Series::new(method, STEP),
+            method,
+            lead: None,
+            iteration: 0,
+            first_ns: None,
+        }
+    }
+
+    /// Iteration marks of the leading process.
+    #[must_use]
+    pub const fn iteration(&self) -> u64 {
+        self.iteration
+    }
+
+    /// Takes samples of one process, in order of time.
+    pub fn add(&mut self, pid: u32, samples: &[Sample]) {
+        for sample in samples {
+            if self.lead.is_none() || sample.iteration > self.iteration {
+                self.lead = Some(pid);
+                self.iteration = sample.iteration.max(self.iteration);
+            }
+            let first = *self.first_ns.get_or_insert(sample.time_ns);
+            #[expect(clippy::cast_precision_loss, reason = "a job of 2^53 ns runs for 100 days")]
+            let seconds = sample.time_ns.saturating_sub(first) as f64 / 1e9;
+            #[expect(clippy::cast_precision_loss, reason = "iterations are far below 2^53")]
+            let iteration = self.iteration as f64;
+            let at = |x| Observation {
+                x,
+                requested: sample.allocated.unwrap_or(sample.peak),
+                reserved: sample.peak.max(sample.reserved),
+                allocated: sample.allocated,
+            };
+            self.by_iteration.sample(at(iteration));
+            self.by_second.sample(at(seconds));
+        }
+    }
+
+    /// A process is gone. After the leading one the next program of the job starts anew: its iterations
+    /// are not a continuation.
+    pub fn process_gone(&mut self, pid: u32) {
+        if self.lead == Some(pid) {
+            *self = Self::new(self.method);
+        }
+    }
+
+    /// The verdict on the forecast, if there is one. A job whose iterations are known is judged by them
+    /// alone; another by its marks if it has passed any, else by the clock.
+    #[must_use]
+    pub fn weigh(&self, against: Against) -> Option<Weighed> {
+        #[expect(clippy::cast_precision_loss, reason = "iterations are far below 2^53")]
+        let horizon = against.iterations.map(|count| count as f64);
+        let forecast = if horizon.is_some() || self.iteration > 0 {
+            self.by_iteration.forecast(horizon)
+        } else {
+            self.by_second.forecast(None)
+        }?;
+        let situation = Situation {
+            slice_bytes: against.slice,
+            unaccounted_bytes: against.unaccounted,
+            work_done: against.work_done,
+            costs: Costs {
+                after_move: against.relaunch,
+                after_oom: against.relaunch,
+            },
+        };
+        Some(Weighed {
+            peak: forecast.peak,
+            verdict: decide(&forecast, &situation),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use migm_shared::units::{GIB, MIB};
+
+    fn sample(iteration: u64, reserved: u64) -> Sample {
+        Sample {
+            time_ns: (iteration + 1) * 50_000_000,
+            iteration,
+            reserved,
+            peak: reserved,
+            ..Sample::default()
+        }
+    }
+
+    const AGAINST: Against = Against {
+        iterations: Some(100),
+        slice: 4864 * MIB,
+        unaccounted: 434 * MIB,
+        work_done: 1.0,
+        relaunch: 0.0,
+    };
+
+    #[test]
+    fn a_grower_is_moved_before_it_is_full() {
+        let mut track = Track::new(Method::Migm);
+        let moved = (0..100).find(|&at| {
+            track.add(7, &[sample(at, 2 * GIB + at * 64 * MIB)]);
+            let against = Against {
+                work_done: f64::from(u32::try_from(at).unwrap()) * 0.05,
+                ..AGAINST
+            };
+            matches!(track.weigh(against), Some(Weighed { verdict: Verdict::Move { need_bytes, .. }, .. }) if need_bytes > 8 * GIB)
+        });
+        assert!(moved.is_some_and(|at| at < 37), "{moved:?}");
+    }
+
+    #[test]
+    fn samples_of_a_second_process_do_not_turn_the_iterations_back() {
+        let mut track = Track::new(Method::Max);
+        track.add(1, &[sample(5, GIB)]);
+        track.add(2, &[sample(1, 2 * GIB)]);
+        assert_eq!(track.iteration(), 5);
+        track.process_gone(2);
+        assert_eq!(track.iteration(), 5);
+        track.process_gone(1);
+        assert_eq!(track.iteration(), 0);
+    }
+
+    #[test]
+    fn without_marks_the_clock_counts() {
+        let mut track = Track::new(Method::Max);
+        for at in 0..20 {
+            track.add(
+                1,
+                &[Sample {
+                    iteration: 0,
+                    ..sample(at, GIB)
+                }],
+            );
+        }
+        let against = Against {
+            iterations: None,
+            ..AGAINST
+        };
+        assert_eq!(track.weigh(against).map(|weighed| weighed.peak), Some(GIB));
+    }
+}

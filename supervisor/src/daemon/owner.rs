@@ -1,0 +1,543 @@
+//! The owner of all state: what a request, a report or an answer of the machine does to it.
+//!
+//! It does no I/O. Each call may leave orders for the machine thread and outputs for peers, which
+//! [`Owner::settle`] hands over after the state file has been written: whoever hears of a grant finds it
+//! in the file if this process dies right after.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use migm_shared::ids::{BatchId, Incarnation, JobId};
+use migm_shared::report::Welcome;
+use nix::sys::signal::Signal;
+
+use super::batch::{Batch, NodeFacts, all_ended};
+use super::config::Config;
+use super::connection::Credentials;
+use super::error::DaemonError;
+use super::gpus::{PlacedGpu, Use};
+use super::job::{Job, Peer};
+use super::machine::{Moment, Order, Watched};
+use super::slices::{Origin, Slice};
+use super::state::{SimulatedState, State, Step, VERSION};
+use crate::control::{JobState, Reply};
+use crate::schedule::{Event, GpuIndex, Need, Policy, Scheduler};
+
+/// Ended jobs that `migm status` still shows.
+const ENDED_SHOWN: usize = 256;
+/// A private supervisor without clients or jobs ends after this many seconds.
+const IDLE_END: f64 = 1.0;
+/// So many seconds has the first client of a private supervisor.
+const FIRST_CLIENT: f64 = 10.0;
+
+/// What does not change while the supervisor runs.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Ends with its last client.
+    pub private: bool,
+    /// How jobs are placed.
+    pub policy: Policy,
+    /// From the file.
+    pub config: Config,
+    /// Where it listens.
+    pub socket: PathBuf,
+    /// Where its state is kept.
+    pub state_path: PathBuf,
+    /// The interposer, or why there is none.
+    pub interposer: Result<PathBuf, String>,
+    /// Folders for the loader: the simulated driver's.
+    pub library_path: Vec<String>,
+    /// The GPUs are simulated.
+    pub simulated: bool,
+    /// The simulated GPU that is this supervisor's own.
+    pub own_simulated: Option<SimulatedState>,
+    /// Wall seconds per simulated second.
+    pub time_scale: f64,
+}
+
+/// What the event loop is to do.
+#[derive(Debug)]
+pub enum Output {
+    /// To a runner or a command.
+    Reply(Peer, Box<Reply>),
+    /// To a process, with the job's page.
+    Welcome(Peer, Welcome, Option<OwnedFd>),
+    /// End a connection, and why.
+    Drop(Peer, String),
+    /// Tell when this process is gone.
+    Watch(u32),
+    /// Send a signal to a watched process.
+    Signal(u32, Signal),
+}
+
+/// What a connection has shown itself to be.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Role {
+    Unknown,
+    Command,
+    Runner(JobId),
+    Process(JobId),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Client {
+    pub credentials: Credentials,
+    pub role: Role,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Owner {
+    pub(super) settings: Settings,
+    pub(super) scheduler: Scheduler,
+    pub(super) gpus: Vec<PlacedGpu>,
+    pub(super) slices: BTreeMap<Incarnation, Slice>,
+    pub(super) jobs: BTreeMap<JobId, Job>,
+    pub(super) batches: BTreeMap<BatchId, Batch>,
+    pub(super) clients: HashMap<Peer, Client>,
+    pub(super) outputs: Vec<Output>,
+    pub(super) orders: Vec<Order>,
+    /// Orders without an answer that must come before the end.
+    pub(super) unanswered: usize,
+    pub(super) next_job: u64,
+    pub(super) next_slice: u64,
+    pub(super) next_batch: u64,
+    pub(super) reconfigurations: u64,
+    /// Largest unaccounted bytes of any job here: what a context costs on this machine.
+    pub(super) context_cost: Option<u64>,
+    /// Seconds from the end of an attempt to the start of the next, as last seen.
+    pub(super) relaunch: f64,
+    /// Why instances cannot be made, once the driver has said so.
+    pub(super) forbidden: Option<String>,
+    pub(super) dirty: bool,
+    pub(super) watch_changed: bool,
+    pub(super) changed_jobs: BTreeSet<JobId>,
+    pub(super) stopping: bool,
+    started: f64,
+    ticked: f64,
+    had_client: bool,
+    idle_since: Option<f64>,
+}
+
+impl Owner {
+    /// Takes what was found and recovered. `slices` are those of ours that are there.
+    #[must_use]
+    pub fn new(
+        settings: Settings,
+        gpus: Vec<PlacedGpu>,
+        slices: BTreeMap<Incarnation, Slice>,
+        state: State,
+        now: f64,
+    ) -> Self {
+        let mut owner = Self {
+            scheduler: Scheduler::new(settings.policy, Incarnation(state.next_slice)),
+            settings,
+            gpus,
+            slices,
+            jobs: BTreeMap::new(),
+            batches: BTreeMap::new(),
+            clients: HashMap::new(),
+            outputs: Vec::new(),
+            orders: Vec::new(),
+            unanswered: 0,
+            next_job: state.next_job,
+            next_slice: state.next_slice,
+            next_batch: state.next_batch,
+            reconfigurations: state.reconfigurations,
+            context_cost: None,
+            relaunch: 0.0,
+            forbidden: None,
+            dirty: true,
+            watch_changed: false,
+            changed_jobs: BTreeSet::new(),
+            stopping: false,
+            started: now,
+            ticked: now,
+            had_client: false,
+            idle_since: None,
+        };
+        owner.context_cost = state.jobs.iter().filter_map(|job| job.unaccounted).max();
+        owner.batches = state
+            .batches
+            .into_iter()
+            .map(|record| (record.id, Batch::recovered(record)))
+            .collect();
+        owner.jobs = state
+            .jobs
+            .into_iter()
+            .map(|record| (record.id, Job::recovered(record, now)))
+            .collect();
+        owner.add_whole_gpus();
+        owner.find_leases();
+        owner.feed(now);
+        owner
+    }
+
+    /// Each GPU without instances is one slice; one that a job still holds keeps its number.
+    fn add_whole_gpus(&mut self) {
+        for (index, gpu) in self.gpus.iter().enumerate() {
+            if gpu.used != Use::Whole {
+                continue;
+            }
+            let held = self
+                .jobs
+                .values()
+                .filter_map(|job| job.grant.as_ref())
+                .find(|grant| grant.gpu_uuid == gpu.gpu.uuid && grant.visible_device == gpu.gpu.uuid);
+            let number = held.map_or_else(
+                || {
+                    self.next_slice += 1;
+                    Incarnation(self.next_slice - 1)
+                },
+                |grant| grant.slice,
+            );
+            self.slices.insert(number, Slice::whole(index, gpu));
+        }
+    }
+
+    /// Gives recovered jobs the slices that they hold.
+    fn find_leases(&mut self) {
+        for job in self.jobs.values_mut() {
+            let Some(grant) = &job.grant else { continue };
+            match self.slices.get_mut(&grant.slice) {
+                Some(slice) => slice.job = Some(job.id),
+                None => {
+                    tracing::warn!(job = %job.id, slice = %grant.slice, "the slice of a running job is gone")
+                }
+            }
+        }
+    }
+
+    /// Tells a fresh scheduler all that is known.
+    pub(super) fn feed(&mut self, now: f64) {
+        self.scheduler = Scheduler::new(self.settings.policy, Incarnation(self.next_slice));
+        for index in 0..self.gpus.len() {
+            self.tell_gpu(index, now);
+        }
+        let there: Vec<Event> = self
+            .slices
+            .iter()
+            .filter(|(_, slice)| slice.step == Step::Ready)
+            .map(|(number, slice)| Self::slice_event(*number, slice))
+            .collect();
+        for event in there {
+            self.step(now, event);
+        }
+        let waiting: Vec<(JobId, u64)> = self
+            .jobs
+            .values()
+            .filter(|job| job.state == JobState::Waiting && job.runner.is_some())
+            .map(|job| (job.id, job.need))
+            .collect();
+        for (job, device_bytes) in waiting {
+            let need = Need { device_bytes };
+            self.step(now, Event::Arrived { job, need });
+        }
+    }
+
+    pub(super) fn slice_event(number: Incarnation, slice: &Slice) -> Event {
+        Event::Slice {
+            slice: number,
+            gpu: GpuIndex(slice.gpu),
+            profile: slice.slot.0,
+            placement: slice.slot.1,
+            fixed: slice.origin != Origin::Ours,
+            holder: slice.job,
+        }
+    }
+
+    /// Tells the scheduler of a GPU and of what stands on it that no job gets.
+    pub(super) fn tell_gpu(&mut self, index: usize, now: f64) {
+        let gpu = &self.gpus[index];
+        let mut foreign = match gpu.used {
+            Use::Reshaped => gpu.foreign_slots(),
+            Use::Existing | Use::Whole => Vec::new(),
+        };
+        let left = |slice: &&Slice| slice.gpu == index && slice.origin == Origin::Left;
+        foreign.extend(self.slices.values().filter(left).map(|slice| slice.slot));
+        let event = Event::Gpu {
+            gpu: GpuIndex(index),
+            table: gpu.table.clone(),
+            foreign,
+        };
+        self.step(now, event);
+    }
+
+    /// Lets the scheduler take events, and does what it says, until it says no more.
+    pub(super) fn step(&mut self, now: f64, event: Event) {
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            if self.stopping {
+                return;
+            }
+            tracing::trace!(?event, "scheduler");
+            for action in self.scheduler.step(now, event) {
+                self.act(now, action, &mut events);
+            }
+        }
+    }
+
+    /// A connection is there.
+    pub fn connected(&mut self, peer: Peer, credentials: Credentials) {
+        let role = Role::Unknown;
+        self.clients.insert(peer, Client { credentials, role });
+        self.had_client = true;
+    }
+
+    /// A connection is gone.
+    pub fn closed(&mut self, peer: Peer, now: f64) {
+        let Some(client) = self.clients.remove(&peer) else {
+            return;
+        };
+        self.unwatch_batches(peer);
+        match client.role {
+            Role::Runner(id) => self.runner_gone(id, peer, now),
+            // Its processes are watched by pid: a fork keeps a connection open, and an exec ends it early.
+            Role::Process(id) if client.credentials.pid == 0 => self.forget(id, 0, now),
+            _ => {}
+        }
+    }
+
+    /// Nobody hears of this peer's batches any more. Those that are over, or will never start, go.
+    fn unwatch_batches(&mut self, peer: Peer) {
+        let jobs = &self.jobs;
+        let before = self.batches.len();
+        self.batches.retain(|_, batch| {
+            if batch.watcher.take_if(|watcher| *watcher == peer).is_none() {
+                return true;
+            }
+            let lives = !all_ended(batch.jobs.iter().filter_map(|job| jobs.get(job)));
+            lives || batch.started.is_some() && (batch.ended.is_none() || batch.reading)
+        });
+        self.dirty |= self.batches.len() < before;
+    }
+
+    /// A process that was watched is gone.
+    pub fn process_gone(&mut self, pid: u32, now: f64) {
+        let on: Vec<JobId> = self
+            .jobs
+            .values()
+            .filter(|job| job.processes.contains_key(&pid))
+            .map(|job| job.id)
+            .collect();
+        for id in on {
+            self.forget(id, pid, now);
+        }
+    }
+
+    /// To the runner of a job, if it is there.
+    pub(super) fn tell_runner(&mut self, id: JobId, reply: Reply) {
+        if let Some(peer) = self.jobs.get(&id).and_then(|job| job.runner) {
+            self.reply(peer, reply);
+        }
+    }
+
+    pub(super) fn reply(&mut self, peer: Peer, reply: Reply) {
+        self.outputs.push(Output::Reply(peer, Box::new(reply)));
+    }
+
+    pub(super) fn refuse(&mut self, peer: Peer, reason: impl Into<String>) {
+        let reason = reason.into();
+        self.reply(peer, Reply::Refused { reason });
+    }
+
+    /// A job's state changed: it goes into the state file, and its batch's watcher hears of it.
+    pub(super) fn changed(&mut self, id: JobId) {
+        self.dirty = true;
+        self.watch_changed = true;
+        self.changed_jobs.insert(id);
+    }
+
+    /// A job is over.
+    pub(super) fn finish(&mut self, id: JobId, now: f64) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        job.state = JobState::Ended;
+        job.figures = job.figures_now();
+        job.page = None;
+        job.grant = None;
+        let status = job.status();
+        tracing::info!(job = %id, name = status.name, attempts = status.attempts.len(), "job is over");
+        self.tell_runner(id, Reply::Finished(Box::new(status)));
+        self.changed(id);
+        let batch = self.jobs.get(&id).and_then(|job| job.submission.batch);
+        if let Some(batch) = batch {
+            self.check_batch(batch, now);
+        }
+        self.drop_old();
+    }
+
+    /// A batch whose last job has ended is measured.
+    pub(super) fn check_batch(&mut self, id: BatchId, now: f64) {
+        let Some(batch) = self.batches.get_mut(&id) else {
+            return;
+        };
+        let over = all_ended(batch.jobs.iter().filter_map(|job| self.jobs.get(job)));
+        if batch.started.is_none() || batch.ended.is_some() || !over {
+            return;
+        }
+        batch.ended = Some(now);
+        batch.reading = true;
+        self.unanswered += 1;
+        self.orders.push(Order::Energy {
+            batch: id,
+            moment: Moment::End,
+        });
+    }
+
+    /// Forgets the oldest ended jobs, but none of a batch that goes on.
+    fn drop_old(&mut self) {
+        let old: Vec<JobId> = self
+            .jobs
+            .values()
+            .filter(|job| job.state == JobState::Ended)
+            .filter(|job| {
+                job.submission
+                    .batch
+                    .is_none_or(|batch| !self.batches.contains_key(&batch))
+            })
+            .map(|job| job.id)
+            .collect();
+        for id in &old[..old.len().saturating_sub(ENDED_SHOWN)] {
+            self.jobs.remove(id);
+        }
+    }
+
+    pub(super) fn facts(&self) -> NodeFacts {
+        NodeFacts {
+            gpu: self
+                .gpus
+                .first()
+                .map_or_else(String::new, |gpu| gpu.gpu.name.clone()),
+            simulated: self.settings.simulated,
+            time_scale: self.settings.time_scale,
+            reconfigurations: self.reconfigurations,
+        }
+    }
+
+    /// What the state file is to hold.
+    #[must_use]
+    pub fn state(&self) -> State {
+        let kept = |job: &&Job| {
+            let lives = !matches!(job.state, JobState::Ended | JobState::Watched);
+            lives
+                || job
+                    .submission
+                    .batch
+                    .is_some_and(|batch| self.batches.contains_key(&batch))
+        };
+        State {
+            version: VERSION,
+            next_job: self.next_job,
+            next_slice: self.next_slice,
+            next_batch: self.next_batch,
+            reconfigurations: self.reconfigurations,
+            simulated: self.settings.own_simulated.clone(),
+            slices: self
+                .slices
+                .iter()
+                .filter_map(|(number, slice)| slice.record(*number, &self.gpus))
+                .collect(),
+            jobs: self.jobs.values().filter(kept).map(Job::record).collect(),
+            batches: self.batches.values().map(Batch::record).collect(),
+        }
+    }
+
+    /// Writes the state file if anything in it changed, then gives the orders and outputs out.
+    ///
+    /// # Errors
+    /// The file cannot be written; nothing is given out then, and all is kept for the next call.
+    pub fn settle(&mut self) -> Result<(Vec<Order>, Vec<Output>), DaemonError> {
+        for id in std::mem::take(&mut self.changed_jobs) {
+            let Some(job) = self.jobs.get(&id) else { continue };
+            let watcher = job
+                .submission
+                .batch
+                .and_then(|batch| self.batches.get(&batch)?.watcher);
+            if let Some(peer) = watcher {
+                let status = Box::new(job.status());
+                self.reply(peer, Reply::BatchJob(status));
+            }
+        }
+        if std::mem::take(&mut self.watch_changed) {
+            let watched = self.jobs.values().filter_map(|job| self.watched(job)).collect();
+            self.orders.push(Order::Watch(watched));
+        }
+        if self.dirty {
+            self.state().write(&self.settings.state_path)?;
+            self.dirty = false;
+        }
+        Ok((
+            std::mem::take(&mut self.orders),
+            std::mem::take(&mut self.outputs),
+        ))
+    }
+
+    fn watched(&self, job: &Job) -> Option<Watched> {
+        let slice = self.slices.get(&job.grant.as_ref()?.slice)?;
+        Some(Watched {
+            job: job.id,
+            attempt: job.attempt().attempt,
+            device: slice.device(&self.gpus)?,
+            page: job.page.clone()?,
+        })
+    }
+
+    /// What time alone brings about. Wanted every 100 ms or so while there is work.
+    pub fn beat(&mut self, now: f64) {
+        self.look_for_orphans(now);
+        if now - self.ticked >= 1.0 {
+            self.ticked = now;
+            self.step(now, Event::Tick);
+        }
+        if !self.settings.private || self.stopping {
+            return;
+        }
+        let busy = !self.clients.is_empty() || self.jobs.values().any(|job| job.state != JobState::Ended);
+        if busy || !self.had_client && now - self.started < FIRST_CLIENT {
+            self.idle_since = None;
+            return;
+        }
+        if now - *self.idle_since.get_or_insert(now) >= IDLE_END {
+            tracing::info!("no client and no job: ending");
+            self.stop();
+        }
+    }
+
+    /// Begins the end: idle slices of ours go, busy ones stay for the next supervisor.
+    pub fn stop(&mut self) {
+        if std::mem::replace(&mut self.stopping, true) {
+            return;
+        }
+        self.dirty = true;
+        let idle: Vec<Incarnation> = self
+            .slices
+            .iter()
+            .filter(|(_, slice)| {
+                slice.origin == Origin::Ours && slice.step == Step::Ready && slice.job.is_none()
+            })
+            .map(|(number, _)| *number)
+            .collect();
+        for number in idle {
+            self.order_destroy(number);
+        }
+    }
+
+    /// Whether the end has begun.
+    #[must_use]
+    pub const fn is_stopping(&self) -> bool {
+        self.stopping
+    }
+
+    /// Whether the end is reached.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        self.stopping && self.unanswered == 0
+    }
+
+    /// Whether there is anything for which time matters.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        self.stopping || self.settings.private || self.jobs.values().any(|job| job.state != JobState::Ended)
+    }
+}

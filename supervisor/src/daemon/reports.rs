@@ -1,0 +1,287 @@
+//! What processes under the interposer tell, and what is concluded from it.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use migm_shared::ids::{AttemptId, JobId};
+use migm_shared::report::{Event as Told, Hello, Report, Welcome};
+
+use super::forecast::Against;
+use super::job::{Job, Peer};
+use super::owner::{Output, Owner, Role};
+use super::page::JobPage;
+use crate::control::{AttemptRecord, JobState, Submission};
+use crate::memory::Verdict;
+use crate::schedule::{Event, Need};
+
+impl Owner {
+    /// Takes a report, with the descriptor that came along.
+    pub fn report(&mut self, peer: Peer, report: Report, descriptor: Option<OwnedFd>, now: f64) {
+        let Some(client) = self.clients.get(&peer).copied() else {
+            return;
+        };
+        match (report, client.role) {
+            (Report::Hello(hello), Role::Unknown) => self.hello(peer, &hello, descriptor, now),
+            (Report::Samples(samples), Role::Process(id)) => {
+                if let Some(job) = self.jobs.get_mut(&id) {
+                    job.track.add(client.credentials.pid, &samples);
+                    self.consider(id, now);
+                }
+            }
+            (Report::Event(told), Role::Process(id)) => self.told(id, client.credentials.pid, &told),
+            (_, _) => {
+                let why = "a report out of turn".to_owned();
+                self.outputs.push(Output::Drop(peer, why));
+            }
+        }
+    }
+
+    fn hello(&mut self, peer: Peer, hello: &Hello, descriptor: Option<OwnedFd>, now: f64) {
+        let Some(credentials) = self.clients.get(&peer).map(|client| client.credentials) else {
+            return;
+        };
+        let token = hello
+            .attempt
+            .as_deref()
+            .and_then(|text| text.parse::<AttemptId>().ok());
+        let of_job = token.and_then(|token| {
+            let job = self.jobs.get(&token.job)?;
+            let same = job.submission.nonce == token.nonce && job.is_leased() && self.may(peer, job.uid);
+            same.then_some(token.job)
+        });
+        let (id, welcome) = match of_job {
+            Some(id) => (id, self.page_of(id)),
+            None => (self.watch(peer, hello, descriptor, now), None),
+        };
+        if let Some(job) = self.jobs.get_mut(&id) {
+            // After an exec the same pid says hello again, and what it had before is gone.
+            job.forget_process(credentials.pid);
+            job.processes.insert(credentials.pid, None);
+        }
+        if let Some(client) = self.clients.get_mut(&peer) {
+            client.role = Role::Process(id);
+        }
+        tracing::debug!(job = %id, pid = credentials.pid, program = hello.program, "a process says hello");
+        self.outputs.push(match welcome {
+            Some(page) => Output::Welcome(peer, Welcome::Page, Some(page)),
+            None => Output::Welcome(peer, Welcome::OwnPage, None),
+        });
+        self.watch_process(credentials.pid);
+    }
+
+    fn page_of(&self, id: JobId) -> Option<OwnedFd> {
+        let page = self.jobs.get(&id)?.page.as_ref()?;
+        page.descriptor()
+            .inspect_err(|error| tracing::warn!(job = %id, %error, "cannot hand out its page"))
+            .ok()
+    }
+
+    /// A process without a runner becomes a job of its own: accounted, forecast and shown.
+    fn watch(&mut self, peer: Peer, hello: &Hello, descriptor: Option<OwnedFd>, now: f64) -> JobId {
+        let id = JobId(self.next_job);
+        self.next_job += 1;
+        let submission = Submission {
+            name: hello.program.clone(),
+            command: vec![hello.program.clone()],
+            mem: None,
+            iterations: None,
+            movable: false,
+            visible_devices: None,
+            use_existing: false,
+            batch: None,
+            part: None,
+            nonce: 0,
+            runner: 0,
+        };
+        let uid = self
+            .clients
+            .get(&peer)
+            .map_or(u32::MAX, |client| client.credentials.uid);
+        let mut job = Job::new(id, submission, uid);
+        job.state = JobState::Watched;
+        job.note = Some("watched only: start it with `migm run` to have it moved in time".to_owned());
+        job.page = descriptor
+            .and_then(|descriptor| {
+                JobPage::map(descriptor)
+                    .inspect_err(|error| tracing::warn!(job = %id, %error, "no figures of a watched process"))
+                    .ok()
+            })
+            .map(Arc::new);
+        job.attempts.push(AttemptRecord {
+            profile: "unknown".to_owned(),
+            slice: migm_shared::ids::Incarnation(0),
+            placement: 0,
+            start: now,
+            end: None,
+            outcome: None,
+            status: None,
+            why: None,
+        });
+        tracing::info!(job = %id, program = hello.program, "watching a process without a runner");
+        self.jobs.insert(id, job);
+        self.changed(id);
+        id
+    }
+
+    fn told(&mut self, id: JobId, pid: u32, told: &Told) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        match told {
+            Told::Attached { slot, devices } => {
+                if let Some(known) = job.processes.get_mut(&pid) {
+                    *known = usize::try_from(*slot).ok();
+                }
+                if job.state == JobState::Watched {
+                    self.place_watched(id, devices);
+                }
+            }
+            Told::OutOfMemory { asked, in_use, .. } => {
+                tracing::info!(job = %id, pid, asked, in_use, "the driver answered out of memory");
+                job.note = Some(format!("asked for {asked} bytes in vain with {in_use} in use"));
+            }
+            Told::Lost { marks } => tracing::debug!(job = %id, pid, marks, "marks were lost"),
+            Told::Blind { cause } => {
+                tracing::warn!(job = %id, pid, cause, "not all of its memory can be seen");
+                job.note = Some(format!("not all of its memory can be seen: {cause}"));
+            }
+            Told::Leaving => tracing::debug!(job = %id, pid, "a process leaves"),
+        }
+    }
+
+    /// Finds what device a watched process is on.
+    fn place_watched(&mut self, id: JobId, devices: &[(u32, [u8; 16])]) {
+        let Some((_, first)) = devices.first() else { return };
+        let on = self.device_with(*first);
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        if let (Some((profile, start, memory)), Some(last)) = (on, job.attempts.last_mut()) {
+            last.profile = profile;
+            last.placement = start;
+            job.need = memory;
+        }
+        self.changed(id);
+    }
+
+    /// Profile, start and memory of the device with these UUID bytes.
+    fn device_with(&self, uuid: [u8; 16]) -> Option<(String, u32, u64)> {
+        for slice in self.slices.values() {
+            if slice.uuid.as_deref().and_then(uuid_bytes) == Some(uuid) {
+                let profile = self.gpus[slice.gpu].table.profile(slice.slot.0);
+                return Some((profile.name.clone(), slice.slot.1.start, slice.memory));
+            }
+        }
+        self.gpus.iter().find_map(|gpu| {
+            let one = gpu
+                .foreign
+                .iter()
+                .find(|one| one.uuid.as_deref().and_then(uuid_bytes) == Some(uuid))?;
+            Some((gpu.profile_name(one.profile), one.placement.start, one.memory?))
+        })
+    }
+
+    /// The driver's charge beyond what the job asked for has been measured.
+    pub(super) fn measured(&mut self, id: JobId, attempt: u32, unaccounted: u64, now: f64) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        if !job.is_leased() || job.attempt().attempt != attempt || job.unaccounted >= Some(unaccounted) {
+            return;
+        }
+        job.unaccounted = Some(unaccounted);
+        self.context_cost = self.context_cost.max(Some(unaccounted));
+        self.dirty = true;
+        self.consider(id, now);
+    }
+
+    /// Looks at the forecast of a job, and tells the scheduler where it will not fit.
+    fn consider(&mut self, id: JobId, now: f64) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let memory = match job.state {
+            JobState::Running => job.grant.as_ref().map_or(0, |grant| grant.memory),
+            JobState::Watched => job.need,
+            _ => return,
+        };
+        let besides = job.unaccounted.or(self.context_cost).unwrap_or(0);
+        let weighed = job.track.weigh(Against {
+            iterations: job.submission.iterations,
+            slice: memory,
+            unaccounted: besides,
+            work_done: job.attempts.last().map_or(0.0, |last| now - last.start),
+            relaunch: self.relaunch,
+        });
+        let Some(weighed) = weighed else { return };
+        job.predicted = Some(weighed.peak);
+        let (need, why) = match weighed.verdict {
+            Verdict::Stay { reason } => {
+                tracing::debug!(job = %id, reason, "decision: stay");
+                return;
+            }
+            Verdict::Move { need_bytes, reason } => (need_bytes, reason),
+        };
+        if job.state == JobState::Watched {
+            self.warn_watched(id, &why);
+            return;
+        }
+        if !job.submission.movable {
+            let note = format!("{why}; it is not moved, since its standard input cannot be read twice");
+            if job.note.as_deref() != Some(note.as_str()) {
+                tracing::info!(job = %id, note, "forecast");
+                job.note = Some(note);
+            }
+            return;
+        }
+        tracing::info!(job = %id, need, slice = memory, unaccounted = besides, why, "decision: move");
+        job.need = need;
+        let need = Need { device_bytes: need };
+        self.step(now, Event::Forecast { job: id, need });
+        if let Some(note) = self.scheduler.note(id).map(str::to_owned)
+            && let Some(job) = self.jobs.get_mut(&id)
+        {
+            job.note = Some(note);
+        }
+    }
+
+    /// A watched process cannot be moved. It is signalled if the configuration says so, once.
+    fn warn_watched(&mut self, id: JobId, why: &str) {
+        let signal = self.settings.config.watched_signal;
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        if std::mem::replace(&mut job.warned, true) {
+            return;
+        }
+        tracing::warn!(job = %id, why, "a watched process will run out of memory");
+        job.note = Some(format!(
+            "{why}; start it with `migm run` to have it moved in time"
+        ));
+        if let Some(signal) = signal {
+            let pids = job.processes.keys().copied().filter(|pid| *pid != 0);
+            self.outputs.extend(pids.map(|pid| Output::Signal(pid, signal)));
+        }
+        self.changed(id);
+    }
+}
+
+/// The sixteen bytes of `MIG-...` or `GPU-...`.
+fn uuid_bytes(text: &str) -> Option<[u8; 16]> {
+    let digits: String = text
+        .trim_start_matches("MIG-")
+        .trim_start_matches("GPU-")
+        .chars()
+        .filter(|digit| *digit != '-')
+        .collect();
+    u128::from_str_radix(&digits, 16)
+        .ok()
+        .filter(|_| digits.len() == 32)
+        .map(u128::to_be_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_kinds_of_uuid_are_read() {
+        let bytes = uuid_bytes("MIG-00010203-0405-0607-0809-0a0b0c0d0e0f").unwrap();
+        assert_eq!(bytes, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
+        assert_eq!(
+            uuid_bytes("GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"),
+            Some(bytes)
+        );
+        assert_eq!(uuid_bytes("MIG-GPU-1/2/3"), None);
+    }
+}

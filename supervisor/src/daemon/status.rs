@@ -1,0 +1,87 @@
+//! What `migm status` shows.
+
+use super::gpus::PlacedGpu;
+use super::job::Peer;
+use super::owner::Owner;
+use super::slices::{Origin, Slice};
+use crate::control::{GpuStatus, JobState, JobStatus, NodeStatus, SliceStatus};
+use crate::node::Instance;
+
+impl Owner {
+    /// Everything at this moment, as far as the peer may see it: jobs of other users are left out.
+    #[must_use]
+    pub fn status(&self, peer: Peer) -> NodeStatus {
+        NodeStatus {
+            gpus: self
+                .gpus
+                .iter()
+                .enumerate()
+                .map(|(index, gpu)| self.gpu_status(index, gpu))
+                .collect(),
+            jobs: self
+                .jobs
+                .values()
+                .filter(|job| self.may(peer, job.uid))
+                .map(|job| self.job_status(job))
+                .collect(),
+            simulated: self.settings.simulated,
+            time_scale: self.settings.time_scale,
+            supervisor: std::process::id(),
+        }
+    }
+
+    fn job_status(&self, job: &super::job::Job) -> JobStatus {
+        let mut status = job.status();
+        if job.state == JobState::Waiting {
+            let why = self.scheduler.why_waiting(job.id);
+            if !why.is_empty() {
+                status.note = Some(why);
+            }
+        }
+        status
+    }
+
+    fn gpu_status(&self, index: usize, gpu: &PlacedGpu) -> GpuStatus {
+        let mine = self.slices.iter().filter(|(_, slice)| slice.gpu == index);
+        let mut slices: Vec<SliceStatus> = mine
+            .map(|(number, slice)| SliceStatus {
+                profile: gpu.table.profile(slice.slot.0).name.clone(),
+                start: slice.slot.1.start,
+                size: slice.slot.1.size,
+                state: slice.word().to_owned(),
+                incarnation: Some(*number),
+                uuid: slice.uuid.clone(),
+                memory: slice.memory,
+                job: slice.job,
+            })
+            .collect();
+        let offered = |one: &&Instance| {
+            let is_it = |slice: &Slice| {
+                slice.gpu == index && slice.origin == Origin::Existing && slice.gi == Some(one.gi)
+            };
+            self.slices.values().any(is_it)
+        };
+        slices.extend(
+            gpu.foreign
+                .iter()
+                .filter(|one| !offered(one))
+                .map(|one| SliceStatus {
+                    profile: gpu.profile_name(one.profile),
+                    start: one.placement.start,
+                    size: one.placement.size,
+                    state: "foreign".to_owned(),
+                    incarnation: None,
+                    uuid: one.uuid.clone(),
+                    memory: one.memory.unwrap_or(0),
+                    job: None,
+                }),
+        );
+        slices.sort_by_key(|slice| (slice.start, slice.size));
+        GpuStatus {
+            name: gpu.gpu.name.clone(),
+            uuid: gpu.gpu.uuid.clone(),
+            mode: gpu.gpu.mode.word().to_owned(),
+            slices,
+        }
+    }
+}

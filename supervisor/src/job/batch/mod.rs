@@ -1,0 +1,432 @@
+//! A batch: jobs that are released together and measured together.
+//!
+//! 1. The batch is opened with a supervisor, which numbers it and tells of each change from there on.
+//! 2. One runner process a job is started, `migm run --batch ID`, in the order of the file. The next one
+//!    waits until the supervisor has told of the one before, so that the order of submission is the file's.
+//! 3. The batch is started: makespan and energy count from here. Jobs with an arrival time follow then.
+//! 4. Signals to the batch go to all its runners, and through them to the jobs.
+//! 5. When the supervisor says that all jobs have ended, its summary is the result.
+//!
+//! A supervisor that dies meanwhile is looked for as a runner does, and asked about the batch by number.
+
+use std::collections::BTreeSet;
+use std::io::IsTerminal;
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use migm_shared::ids::{BatchId, JobId};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigmaskHow, Signal, kill, sigprocmask};
+use nix::unistd::Pid;
+
+use super::link::Link;
+use super::record::Clock;
+use super::signals::{Signals, asks_to_end};
+use super::{JobError, monotonic, say, terminal};
+use crate::control::start::Wanted;
+use crate::control::{BatchSummary, JobStatus, NodeStatus, Reply, Request};
+
+pub mod spec;
+
+pub use spec::{BatchSpec, JobSpec, SpecError};
+
+/// The longest wait between two looks at runners and arrivals.
+const LOOK: Duration = Duration::from_millis(100);
+/// How often people are shown changes in bytes and iterations, of which the supervisor does not tell.
+const REFRESH: Duration = Duration::from_millis(500);
+/// When all runners have ended, how long until the summary is asked for.
+const ASK_AGAIN: Duration = Duration::from_secs(2);
+/// And how long it may take.
+const SUMMARY_LIMIT: Duration = Duration::from_secs(60);
+
+/// How a batch is run.
+#[derive(Clone, Debug)]
+pub struct BatchOptions {
+    /// The `migm` to start runners with.
+    pub migm: PathBuf,
+    /// Which supervisor.
+    pub wanted: Wanted,
+    /// The jobs' standard output goes to standard error, because ours is for one document.
+    pub output_to_stderr: bool,
+}
+
+/// What happens meanwhile, for those who show it.
+#[derive(Debug)]
+pub enum News<'a> {
+    /// The machine, once, before the first job.
+    Node(&'a NodeStatus),
+    /// A job has changed.
+    Job(&'a JobStatus),
+    /// The batch has started with so many jobs, those that arrive later included.
+    Started {
+        /// Number of jobs.
+        jobs: usize,
+    },
+}
+
+/// Why there is no summary.
+#[derive(Debug, thiserror::Error)]
+pub enum BatchError {
+    /// No supervisor, or no system call.
+    #[error(transparent)]
+    Job(#[from] JobError),
+    /// A supervisor answers, and it is not known to place jobs as asked.
+    #[error("the supervisor at {} was not started with the policy {policy}; end it, or set MIGM_SOCKET to \
+             another place", path.display())]
+    OtherPolicy {
+        /// As asked.
+        policy: String,
+        /// Its socket.
+        path: PathBuf,
+    },
+    /// A runner cannot be started.
+    #[error("cannot start {}: {source}", program.display())]
+    Spawn {
+        /// The program.
+        program: PathBuf,
+        /// What the kernel says.
+        source: std::io::Error,
+    },
+    /// The supervisor refuses the batch.
+    #[error("{0}")]
+    Refused(String),
+    /// A runner ended before the supervisor had its job.
+    #[error("job `{job}` was not accepted (its runner ended with {status}), so the batch is not started")]
+    NotAccepted {
+        /// Its name.
+        job: String,
+        /// How the runner ended.
+        status: std::process::ExitStatus,
+    },
+    /// A signal came before the batch had started.
+    #[error("interrupted by {0} before the batch had started")]
+    Interrupted(Signal),
+    /// All runners have ended, and no summary comes.
+    #[error("all jobs have ended, but the supervisor sends no summary of the batch")]
+    NoSummary,
+}
+
+impl From<crate::control::start::StartError> for BatchError {
+    fn from(error: crate::control::start::StartError) -> Self {
+        Self::Job(error.into())
+    }
+}
+
+struct Runner {
+    job: String,
+    child: Child,
+    ended: Option<std::process::ExitStatus>,
+}
+
+struct Batch<'a> {
+    spec: &'a BatchSpec,
+    options: &'a BatchOptions,
+    watch: &'a mut dyn FnMut(&News<'_>),
+    signals: Signals,
+    link: Link,
+    id: Option<BatchId>,
+    clock: Option<Clock>,
+    accepted: BTreeSet<JobId>,
+    /// Somebody looks on.
+    for_people: bool,
+    refreshed: Instant,
+    runners: Vec<Runner>,
+    summary: Option<BatchSummary>,
+    interrupted: Option<Signal>,
+    refused: Option<String>,
+}
+
+/// Runs a batch to its end. The process must have one thread: signals are taken out of the ordinary way.
+///
+/// # Errors
+/// See [`BatchError`]. Failed jobs are no error: the summary tells of them.
+pub fn run(
+    spec: &BatchSpec,
+    options: &BatchOptions,
+    watch: &mut dyn FnMut(&News<'_>),
+) -> Result<BatchSummary, BatchError> {
+    let link = Link::open(&options.wanted)?;
+    if let Some(policy) = &options.wanted.policy
+        && link.private().and_then(|started| started.policy.as_ref()) != Some(policy)
+    {
+        return Err(BatchError::OtherPolicy {
+            policy: policy.clone(),
+            path: link.path().to_owned(),
+        });
+    }
+    let signals = Signals::take()?;
+    let mut batch = Batch {
+        spec,
+        options,
+        watch,
+        signals,
+        link,
+        id: None,
+        clock: None,
+        accepted: BTreeSet::new(),
+        for_people: std::io::stderr().is_terminal(),
+        refreshed: Instant::now(),
+        runners: Vec::new(),
+        summary: None,
+        interrupted: None,
+        refused: None,
+    };
+    let ended = batch.run();
+    if ended.is_err() {
+        batch.signal_runners(Signal::SIGTERM);
+        for runner in &mut batch.runners {
+            let _ = runner.child.wait();
+        }
+    }
+    batch.signals.give_back();
+    ended
+}
+
+impl Batch<'_> {
+    fn run(&mut self) -> Result<BatchSummary, BatchError> {
+        let name = self.spec.name.clone();
+        self.link.send(&Request::Status, None);
+        self.link.send(&Request::OpenBatch { name }, None);
+        while self.id.is_none() || self.clock.is_none() {
+            self.turn()?;
+            self.check_not_interrupted()?;
+        }
+        let spec = self.spec;
+        let (first, mut later): (Vec<&JobSpec>, Vec<&JobSpec>) =
+            spec.jobs.iter().partition(|job| job.arrival <= 0.0);
+        for job in first {
+            self.submit(job)?;
+        }
+        if let Some(batch) = self.id {
+            self.link.send(&Request::StartBatch { batch }, None);
+        }
+        let started = monotonic();
+        (self.watch)(&News::Started {
+            jobs: spec.jobs.len(),
+        });
+        later.sort_by(|a, b| a.arrival.total_cmp(&b.arrival));
+        let mut later = later.into_iter().peekable();
+        let (mut all_ended_at, mut asked_again) = (None, false);
+        loop {
+            self.turn()?;
+            let scale = self.clock.map_or(1.0, |clock| clock.time_scale);
+            while let Some(job) = later.next_if(|job| started + job.arrival * scale <= monotonic()) {
+                if self.interrupted.is_none() {
+                    self.spawn(job)?;
+                }
+            }
+            if later.peek().is_some() && self.interrupted.is_none() {
+                // What the supervisor sums up before the last arrival is not the batch.
+                self.summary = None;
+                continue;
+            }
+            let is_whole = |summary: &BatchSummary| summary.jobs.len() >= self.runners.len();
+            if let Some(summary) = self.summary.take_if(|summary| is_whole(summary)) {
+                self.wait_for_runners();
+                return Ok(summary);
+            }
+            if self.runners.iter().all(|runner| runner.ended.is_some()) {
+                // A runner may have ended without a job; then the summary has fewer and is as good as it
+                // gets.
+                let since = *all_ended_at.get_or_insert_with(Instant::now);
+                let is_recent = |summary: &BatchSummary| summary.jobs.len() >= self.accepted.len();
+                if let Some(summary) = self.summary.take_if(|summary| is_recent(summary)) {
+                    return Ok(summary);
+                }
+                // The one that came may have been of before the last arrival.
+                if since.elapsed() > ASK_AGAIN && !asked_again {
+                    asked_again = true;
+                    if let Some(batch) = self.id {
+                        self.link.send(&Request::WatchBatch { batch }, None);
+                    }
+                }
+                if since.elapsed() > SUMMARY_LIMIT {
+                    return Err(BatchError::NoSummary);
+                }
+            }
+        }
+    }
+
+    /// Waits a moment for replies, signals and ends of runners, and takes note of them.
+    fn turn(&mut self) -> Result<(), BatchError> {
+        {
+            let limit = PollTimeout::try_from(LOOK).unwrap_or(PollTimeout::ZERO);
+            let mut files = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+            files.extend(
+                self.link
+                    .socket()
+                    .map(|socket| PollFd::new(socket, PollFlags::POLLIN)),
+            );
+            match poll(&mut files, limit) {
+                Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+                Err(errno) => return Err(JobError::system("wait for signals and replies")(errno).into()),
+            }
+        }
+        while let Some(signal) = self.signals.next() {
+            self.on_signal(signal);
+        }
+        for runner in &mut self.runners {
+            if runner.ended.is_none() {
+                runner.ended = runner.child.try_wait().unwrap_or_default();
+            }
+        }
+        while let Some(reply) = self.link.receive() {
+            self.on_reply(reply);
+        }
+        if self.for_people && self.clock.is_some() && self.refreshed.elapsed() >= REFRESH {
+            self.refreshed = Instant::now();
+            self.link.send(&Request::Status, None);
+        }
+        if self.link.look() {
+            match self.id {
+                Some(batch) => self.link.send(&Request::WatchBatch { batch }, None),
+                None => {
+                    let name = self.spec.name.clone();
+                    self.link.send(&Request::Status, None);
+                    self.link.send(&Request::OpenBatch { name }, None);
+                }
+            }
+        }
+        self.refused
+            .take()
+            .map_or(Ok(()), |reason| Err(BatchError::Refused(reason)))
+    }
+
+    fn on_reply(&mut self, reply: Reply) {
+        match reply {
+            Reply::BatchOpened { batch } => self.id = Some(batch),
+            Reply::Status(node) if self.clock.is_none() => {
+                self.clock = Some(Clock {
+                    simulated: node.simulated,
+                    time_scale: node.time_scale,
+                });
+                (self.watch)(&News::Node(&node));
+            }
+            Reply::Status(node) => {
+                for job in node.jobs.iter().filter(|job| self.accepted.contains(&job.id)) {
+                    (self.watch)(&News::Job(job));
+                }
+            }
+            Reply::BatchJob(job) => {
+                self.accepted.insert(job.id);
+                (self.watch)(&News::Job(&job));
+            }
+            Reply::BatchEnded(summary) => self.summary = Some(*summary),
+            Reply::Refused { reason } => self.refused = Some(reason),
+            _ => {}
+        }
+    }
+
+    fn on_signal(&mut self, signal: Signal) {
+        match signal {
+            Signal::SIGCHLD | Signal::SIGWINCH => {}
+            Signal::SIGTSTP => {
+                self.signal_runners(signal);
+                terminal::stop(nix::unistd::getpid());
+            }
+            signal => {
+                if asks_to_end(signal) {
+                    self.interrupted = Some(signal);
+                }
+                self.signal_runners(signal);
+            }
+        }
+    }
+
+    fn signal_runners(&self, signal: Signal) {
+        for runner in self.runners.iter().filter(|runner| runner.ended.is_none()) {
+            // Not reaped yet, so the number is still this runner's.
+            if let Ok(pid) = i32::try_from(runner.child.id()) {
+                let _ = kill(Pid::from_raw(pid), signal);
+            }
+        }
+    }
+
+    fn check_not_interrupted(&self) -> Result<(), BatchError> {
+        self.interrupted
+            .map_or(Ok(()), |signal| Err(BatchError::Interrupted(signal)))
+    }
+
+    /// Starts a job's runner, and returns when the supervisor has the job.
+    fn submit(&mut self, job: &JobSpec) -> Result<(), BatchError> {
+        let before = self.accepted.len();
+        self.spawn(job)?;
+        while self.accepted.len() == before {
+            self.turn()?;
+            self.check_not_interrupted()?;
+            if let Some(status) = self.runners.last().and_then(|runner| runner.ended) {
+                let job = job.name.clone();
+                return Err(BatchError::NotAccepted { job, status });
+            }
+        }
+        Ok(())
+    }
+
+    fn spawn(&mut self, job: &JobSpec) -> Result<(), BatchError> {
+        let mut command = Command::new(&self.options.migm);
+        command.arg("run").arg("--name").arg(&job.name);
+        if let Some(batch) = self.id {
+            command.arg("--batch").arg(batch.to_string());
+        }
+        if let Some(part) = &job.part {
+            command.arg("--part").arg(part);
+        }
+        if let Some(mem) = job.mem {
+            command.arg("--mem").arg(mem.to_string());
+        }
+        if let Some(iterations) = job.iterations {
+            command.arg("--iterations").arg(iterations.to_string());
+        }
+        command.arg("--").args(&job.command);
+        // A group of its own: Ctrl-C comes to the batch alone, which passes it on once.
+        command
+            .envs(&job.env)
+            .env("MIGM_SOCKET", self.link.path())
+            .stdin(Stdio::null())
+            .process_group(0);
+        if self.options.output_to_stderr {
+            command.stdout(stderr().map_err(|source| self.cannot_spawn(source))?);
+        }
+        let mask = *self.signals.before();
+        let unblock = move || {
+            sigprocmask(SigmaskHow::SIG_SETMASK, Some(&mask), None)?;
+            Ok(())
+        };
+        // SAFETY: between fork and exec the closure calls sigprocmask alone, which signal-safety(7) lists,
+        // and it allocates nothing.
+        unsafe { command.pre_exec(unblock) };
+        let child = command.spawn().map_err(|source| self.cannot_spawn(source))?;
+        self.runners.push(Runner {
+            job: job.name.clone(),
+            child,
+            ended: None,
+        });
+        Ok(())
+    }
+
+    fn cannot_spawn(&self, source: std::io::Error) -> BatchError {
+        BatchError::Spawn {
+            program: self.options.migm.clone(),
+            source,
+        }
+    }
+
+    /// Each has reported its job's end and goes within a moment.
+    fn wait_for_runners(&mut self) {
+        for runner in &mut self.runners {
+            if runner.ended.is_none() && runner.child.wait().is_err() {
+                say(format_args!(
+                    "the runner of job `{}` was waited for by another",
+                    runner.job
+                ));
+            }
+        }
+    }
+}
+
+fn stderr() -> std::io::Result<Stdio> {
+    Ok(std::io::stderr().as_fd().try_clone_to_owned()?.into())
+}

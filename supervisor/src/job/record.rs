@@ -1,0 +1,136 @@
+//! What `--report` writes of a job.
+
+use serde::Serialize;
+
+use crate::control::{AttemptRecord, Figures, Outcome};
+
+/// How simulated time runs. On a real GPU seconds are seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Clock {
+    /// The GPUs are simulated.
+    pub simulated: bool,
+    /// Wall seconds per simulated second.
+    pub time_scale: f64,
+}
+
+impl Clock {
+    /// A real GPU's.
+    pub const REAL: Self = Self {
+        simulated: false,
+        time_scale: 1.0,
+    };
+
+    /// Simulated seconds of so many wall seconds.
+    #[must_use]
+    pub fn seconds(&self, wall: f64) -> f64 {
+        // A scale of zero or less would be nobody's clock.
+        if self.time_scale > 0.0 {
+            wall / self.time_scale
+        } else {
+            wall
+        }
+    }
+}
+
+/// One attempt; times in simulated seconds since the start that the report counts from.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct AttemptLine {
+    /// Profile name.
+    pub profile: String,
+    /// First unit of the placement.
+    pub placement: u32,
+    /// When its process started.
+    pub start: f64,
+    /// When its last process had ended; null while it runs.
+    pub end: Option<f64>,
+    /// How it ended; null while it runs.
+    pub outcome: Option<Outcome>,
+    /// Exit status as a shell shows it.
+    pub status: Option<i32>,
+    /// Why it was moved, or what was asked when memory ran out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+impl AttemptLine {
+    /// Of a record in monotonic wall seconds, counted from `origin`.
+    #[must_use]
+    pub fn new(record: &AttemptRecord, origin: f64, clock: &Clock) -> Self {
+        let since = |time: f64| clock.seconds(time - origin);
+        Self {
+            profile: record.profile.clone(),
+            placement: record.placement,
+            start: since(record.start),
+            end: record.end.map(since),
+            outcome: record.outcome,
+            status: record.status,
+            why: record.why.clone(),
+        }
+    }
+}
+
+/// Peaks in bytes; all three kinds, each at its own time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Peak {
+    /// What tensors held, where a framework reports it.
+    pub allocated: Option<u64>,
+    /// Bytes asked of the driver and not freed.
+    pub reserved: u64,
+    /// What the driver charges, where it was seen.
+    pub device: Option<u64>,
+}
+
+/// The report of one job.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct JobRecord {
+    /// Name for people.
+    pub name: String,
+    /// Attempts in order; times since the submission.
+    pub attempts: Vec<AttemptLine>,
+    /// Peak of reserved bytes.
+    pub peak_bytes: u64,
+    /// Peaks of all three kinds.
+    pub peak: Peak,
+    /// The last forecast of the peak, if there was one.
+    pub predicted_peak_bytes: Option<u64>,
+    /// Device allocations that succeeded, over all attempts.
+    pub allocations: u64,
+    /// Frees of such allocations.
+    pub frees: u64,
+    /// The GPU is simulated.
+    pub simulated: bool,
+    /// Wall seconds per simulated second.
+    pub time_scale: f64,
+}
+
+impl JobRecord {
+    /// Puts a job's figures together; `submitted` in monotonic wall seconds.
+    #[must_use]
+    pub fn new(
+        name: &str,
+        attempts: &[AttemptRecord],
+        submitted: f64,
+        figures: &Figures,
+        predicted_peak_bytes: Option<u64>,
+        clock: &Clock,
+    ) -> Self {
+        let lines = attempts
+            .iter()
+            .map(|record| AttemptLine::new(record, submitted, clock));
+        Self {
+            name: name.to_owned(),
+            attempts: lines.collect(),
+            peak_bytes: figures.reserved,
+            peak: Peak {
+                allocated: figures.allocated,
+                reserved: figures.reserved,
+                device: figures.device,
+            },
+            predicted_peak_bytes,
+            allocations: figures.allocations,
+            frees: figures.frees,
+            simulated: clock.simulated,
+            time_scale: clock.time_scale,
+        }
+    }
+}

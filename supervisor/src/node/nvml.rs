@@ -1,0 +1,238 @@
+//! The machine through NVML: the safe wrapper for what it does right, [`Raw`] for instances.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::{Device, Nvml as Wrapper};
+use nvml_wrapper_sys::bindings::nvmlDevice_t;
+
+use super::error::NodeError;
+use super::holders::holders;
+use super::instances::OneGpu;
+use super::profiles;
+use super::raw::Raw;
+use super::{Gpu, Instance, Memory, MigMode, Node, Process};
+use crate::layout::{Placement, Profile};
+
+/// What the loader looks for. Containers often have no plain `.so`.
+const LIBRARY: &str = "libnvidia-ml.so.1";
+
+/// NVML, initialised; shut down when dropped, with all instances left as they are.
+#[derive(Debug)]
+pub struct Nvml {
+    wrapper: Wrapper,
+}
+
+impl Nvml {
+    /// The library that the loader finds: the driver's, or the simulated one where the environment says so.
+    ///
+    /// # Errors
+    /// [`NodeError::NoDriver`] without a library or a driver.
+    pub fn system() -> Result<Self, NodeError> {
+        Self::open(OsStr::new(LIBRARY))
+    }
+
+    /// The library at a path.
+    ///
+    /// # Errors
+    /// [`NodeError::NoDriver`] where it cannot be loaded or does not start.
+    pub fn at(path: &Path) -> Result<Self, NodeError> {
+        Self::open(path.as_os_str())
+    }
+
+    fn open(name: &OsStr) -> Result<Self, NodeError> {
+        let wrapper = Wrapper::builder()
+            .lib_path(name)
+            .init()
+            .map_err(|error| NodeError::NoDriver(format!("{}: {error}", name.display())))?;
+        Ok(Self { wrapper })
+    }
+
+    fn raw(&self) -> Raw<'_> {
+        Raw(self.wrapper.lib())
+    }
+
+    fn device(&self, gpu: u32) -> Result<Device<'_>, NodeError> {
+        self.wrapper
+            .device_by_index(gpu)
+            .map_err(|error| NodeError::from_wrapper(|| format!("opening GPU {gpu}"), &error))
+    }
+
+    /// Runs `ask` with what the instance calls need of a GPU.
+    fn with<T>(
+        &self,
+        gpu: u32,
+        ask: impl FnOnce(&OneGpu<'_>) -> Result<T, NodeError>,
+    ) -> Result<T, NodeError> {
+        let device = self.device(gpu)?;
+        let most = device.mig_device_count().map_err(|error| {
+            NodeError::from_wrapper(|| format!("counting MIG devices of GPU {gpu}"), &error)
+        })?;
+        let mig_device = |index: u32| match device.mig_device_by_index(index) {
+            Ok(found) => {
+                let uuid = found.uuid().map_err(|error| {
+                    NodeError::from_wrapper(|| format!("reading UUID of MIG device {index}"), &error)
+                })?;
+                Ok(Some((handle(&found), uuid)))
+            }
+            Err(NvmlError::NotFound | NvmlError::InvalidArg) => Ok(None),
+            Err(error) => Err(NodeError::from_wrapper(
+                || format!("opening MIG device {index} of GPU {gpu}"),
+                &error,
+            )),
+        };
+        ask(&OneGpu {
+            raw: self.raw(),
+            device: handle(&device),
+            index: gpu,
+            mig_device: &mig_device,
+            most,
+        })
+    }
+
+    fn mode(device: &Device<'_>) -> Result<MigMode, NodeError> {
+        match device.mig_mode() {
+            Ok(mode) if mode.current != mode.pending => Ok(MigMode::Pending {
+                current: mode.current == 1,
+            }),
+            Ok(mode) if mode.current == 1 => Ok(MigMode::On),
+            Ok(_) => Ok(MigMode::Off),
+            Err(NvmlError::NotSupported | NvmlError::FailedToLoadSymbol(_)) => Ok(MigMode::Absent),
+            Err(error) => Err(NodeError::from_wrapper(|| "reading the MIG mode".into(), &error)),
+        }
+    }
+}
+
+/// NVML's own handle.
+fn handle(device: &Device<'_>) -> nvmlDevice_t {
+    // SAFETY: the call only copies the handle out; a stale one is answered by a code.
+    unsafe { device.handle() }
+}
+
+impl Node for Nvml {
+    fn gpus(&self) -> Result<Vec<Gpu>, NodeError> {
+        let fail = |what: &str, error: &NvmlError| NodeError::from_wrapper(|| what.to_owned(), error);
+        let count = self
+            .wrapper
+            .device_count()
+            .map_err(|error| fail("counting GPUs", &error))?;
+        (0..count)
+            .map(|index| {
+                let device = self.device(index)?;
+                Ok(Gpu {
+                    index,
+                    name: device
+                        .name()
+                        .map_err(|error| fail("reading a GPU's name", &error))?,
+                    uuid: device
+                        .uuid()
+                        .map_err(|error| fail("reading a GPU's UUID", &error))?,
+                    memory: self.raw().memory(handle(&device)).map(|(_, total)| total)?,
+                    mode: Self::mode(&device)?,
+                })
+            })
+            .collect()
+    }
+
+    fn driver(&self) -> Result<String, NodeError> {
+        self.wrapper
+            .sys_driver_version()
+            .map_err(|error| NodeError::from_wrapper(|| "reading the driver's version".into(), &error))
+    }
+
+    fn profiles(&self, gpu: u32) -> Result<Vec<Profile>, NodeError> {
+        profiles::profiles(self.raw(), handle(&self.device(gpu)?))
+    }
+
+    fn instances(&self, gpu: u32) -> Result<Vec<Instance>, NodeError> {
+        let profiles = self.profiles(gpu)?;
+        self.with(gpu, |one| one.instances(&profiles))
+    }
+
+    fn create(&self, gpu: u32, profile: &Profile, placement: Placement) -> Result<Instance, NodeError> {
+        self.with(gpu, |one| one.create(profile, placement))
+    }
+
+    fn destroy(&self, gpu: u32, gi: u32) -> Result<(), NodeError> {
+        match self.with(gpu, |one| one.destroy(gi)) {
+            Ok(_) => Ok(()),
+            Err(NodeError::InUse {
+                tried,
+                tries,
+                seconds,
+                ..
+            }) => {
+                let minor = self.device(gpu)?.minor_number().ok();
+                Err(NodeError::InUse {
+                    tried,
+                    tries,
+                    seconds,
+                    holders: holders(&self.processes(gpu).unwrap_or_default(), gi, minor),
+                })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn energy_mj(&self, gpu: u32) -> Result<Option<u64>, NodeError> {
+        match self.device(gpu)?.total_energy_consumption() {
+            Ok(millijoules) => Ok(Some(millijoules)),
+            Err(NvmlError::NotSupported | NvmlError::FailedToLoadSymbol(_)) => Ok(None),
+            Err(error) => Err(NodeError::from_wrapper(
+                || format!("reading the energy counter of GPU {gpu}"),
+                &error,
+            )),
+        }
+    }
+
+    fn memory(&self, gpu: u32) -> Result<Memory, NodeError> {
+        let (used, total) = self.raw().memory(handle(&self.device(gpu)?))?;
+        Ok(Memory { used, total })
+    }
+
+    fn slice_memory(&self, uuid: &str) -> Result<Memory, NodeError> {
+        let device = self
+            .wrapper
+            .device_by_uuid(uuid)
+            .map_err(|error| NodeError::from_wrapper(|| format!("opening {uuid}"), &error))?;
+        let (used, total) = self.raw().memory(handle(&device))?;
+        Ok(Memory { used, total })
+    }
+
+    fn processes(&self, gpu: u32) -> Result<Vec<Process>, NodeError> {
+        let device = self.device(gpu)?;
+        let list = device.running_compute_processes().map_err(|error| {
+            NodeError::from_wrapper(|| format!("listing the processes of GPU {gpu}"), &error)
+        })?;
+        Ok(list
+            .into_iter()
+            .map(|process| Process {
+                pid: process.pid,
+                used: match process.used_gpu_memory {
+                    UsedGpuMemory::Used(bytes) => Some(bytes),
+                    UsedGpuMemory::Unavailable => None,
+                },
+                gi: process.gpu_instance_id,
+            })
+            .collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_library_is_no_driver_in_one_line() {
+        let error = Nvml::at(Path::new("/nowhere/libnvidia-ml.so.1")).unwrap_err();
+        assert!(matches!(error, NodeError::NoDriver(_)), "{error:?}");
+        let said = error.to_string();
+        assert!(
+            said.starts_with("no NVIDIA driver on this machine") && !said.contains('\n'),
+            "{said}"
+        );
+        assert_eq!(error.code(), None);
+    }
+}

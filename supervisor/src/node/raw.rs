@@ -1,0 +1,277 @@
+//! The unsafe edge: one function for each NVML call that the safe wrapper lacks or gets wrong.
+//!
+//! All rest on the same facts. The library stays loaded as long as the `NvmlLib` that is borrowed. Handles
+//! come from that library, and a stale one is answered by a code. Structures are plain integers, so that
+//! all-zero is a value, and out pointers point to live locals of the type that the header names.
+
+use std::ffi::c_uint;
+use std::mem::{size_of, zeroed};
+
+use nvml_wrapper_sys::bindings::{
+    NvmlLib, nvmlComputeInstance_t, nvmlComputeInstanceInfo_t, nvmlComputeInstanceProfileInfo_t,
+    nvmlDevice_t, nvmlGpuInstance_t, nvmlGpuInstanceInfo_t, nvmlGpuInstancePlacement_t,
+    nvmlGpuInstanceProfileInfo_t, nvmlGpuInstanceProfileInfo_v2_t, nvmlGpuInstanceProfileInfo_v3_t,
+    nvmlMemory_t, nvmlMemory_v2_t,
+};
+
+use super::error::{Code, NodeError};
+
+/// NVML's functions as they are, with answers turned into [`NodeError`]s that say what was tried.
+#[derive(Clone, Copy)]
+pub(super) struct Raw<'a>(pub &'a NvmlLib);
+
+/// Calls a function of the library if this driver has it.
+macro_rules! call {
+    ($raw:expr, $tried:expr, $function:ident($($argument:expr),*)) => {
+        match $raw.0.$function.as_ref() {
+            Err(_) => Err(NodeError::Missing { tried: $tried, function: stringify!($function) }),
+            // SAFETY: handles from this library and pointers to live locals; see the module's text.
+            Ok(function) => match unsafe { function($($argument),*) } {
+                0 => Ok(()),
+                code => Err(NodeError::Nvml { tried: $tried, code: Code(code) }),
+            },
+        }
+    };
+}
+
+/// A structure of integers and pointers that the driver fills.
+macro_rules! blank {
+    ($kind:ty) => {
+        // SAFETY: only integers, integer arrays and raw pointers inside: all-zero is a value.
+        unsafe { zeroed::<$kind>() }
+    };
+}
+
+/// `NVML_STRUCT_VERSION`: the size, and the version in the top byte.
+const fn version<T>(number: u32) -> u32 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "NVML's structures are below 2^24 bytes"
+    )]
+    let size = size_of::<T>() as u32;
+    size | number << 24
+}
+
+impl Raw<'_> {
+    pub fn profile_v3(
+        self,
+        device: nvmlDevice_t,
+        number: u32,
+    ) -> Result<nvmlGpuInstanceProfileInfo_v3_t, NodeError> {
+        let mut info = blank!(nvmlGpuInstanceProfileInfo_v3_t);
+        info.version = version::<nvmlGpuInstanceProfileInfo_v3_t>(3);
+        // The header declares one function for all versions, by way of the second one's type.
+        let pointer = (&raw mut info).cast::<nvmlGpuInstanceProfileInfo_v2_t>();
+        let tried = || format!("reading GPU instance profile {number}");
+        call!(
+            self,
+            tried(),
+            nvmlDeviceGetGpuInstanceProfileInfoV(device, number, pointer)
+        )?;
+        Ok(info)
+    }
+
+    pub fn profile_v2(
+        self,
+        device: nvmlDevice_t,
+        number: u32,
+    ) -> Result<nvmlGpuInstanceProfileInfo_v2_t, NodeError> {
+        let mut info = blank!(nvmlGpuInstanceProfileInfo_v2_t);
+        info.version = version::<nvmlGpuInstanceProfileInfo_v2_t>(2);
+        let tried = || format!("reading GPU instance profile {number}");
+        call!(
+            self,
+            tried(),
+            nvmlDeviceGetGpuInstanceProfileInfoV(device, number, &raw mut info)
+        )?;
+        Ok(info)
+    }
+
+    pub fn profile_v1(
+        self,
+        device: nvmlDevice_t,
+        number: u32,
+    ) -> Result<nvmlGpuInstanceProfileInfo_t, NodeError> {
+        let mut info = blank!(nvmlGpuInstanceProfileInfo_t);
+        let tried = || format!("reading GPU instance profile {number}");
+        call!(
+            self,
+            tried(),
+            nvmlDeviceGetGpuInstanceProfileInfo(device, number, &raw mut info)
+        )?;
+        Ok(info)
+    }
+
+    pub fn placements(
+        self,
+        device: nvmlDevice_t,
+        profile: u32,
+    ) -> Result<Vec<nvmlGpuInstancePlacement_t>, NodeError> {
+        let tried = || format!("reading the places of GPU instance profile id {profile}");
+        let none = std::ptr::null_mut();
+        let mut count: c_uint = 0;
+        call!(
+            self,
+            tried(),
+            nvmlDeviceGetGpuInstancePossiblePlacements_v2(device, profile, none, &raw mut count)
+        )?;
+        let mut places = vec![nvmlGpuInstancePlacement_t { start: 0, size: 0 }; count as usize];
+        if places.is_empty() {
+            return Ok(places);
+        }
+        let buffer = places.as_mut_ptr();
+        call!(
+            self,
+            tried(),
+            nvmlDeviceGetGpuInstancePossiblePlacements_v2(device, profile, buffer, &raw mut count)
+        )?;
+        places.truncate(count as usize);
+        Ok(places)
+    }
+
+    pub fn create_gi(
+        self,
+        tried: &str,
+        device: nvmlDevice_t,
+        profile: u32,
+        place: nvmlGpuInstancePlacement_t,
+    ) -> Result<nvmlGpuInstance_t, NodeError> {
+        let mut gi: nvmlGpuInstance_t = std::ptr::null_mut();
+        call!(
+            self,
+            tried.to_owned(),
+            nvmlDeviceCreateGpuInstanceWithPlacement(device, profile, &raw const place, &raw mut gi)
+        )?;
+        Ok(gi)
+    }
+
+    pub fn destroy_gi(self, tried: &str, gi: nvmlGpuInstance_t) -> Result<(), NodeError> {
+        call!(self, tried.to_owned(), nvmlGpuInstanceDestroy(gi))
+    }
+
+    pub fn create_ci(
+        self,
+        tried: &str,
+        gi: nvmlGpuInstance_t,
+        profile: u32,
+    ) -> Result<nvmlComputeInstance_t, NodeError> {
+        let mut ci: nvmlComputeInstance_t = std::ptr::null_mut();
+        call!(
+            self,
+            tried.to_owned(),
+            nvmlGpuInstanceCreateComputeInstance(gi, profile, &raw mut ci)
+        )?;
+        Ok(ci)
+    }
+
+    pub fn destroy_ci(self, tried: &str, ci: nvmlComputeInstance_t) -> Result<(), NodeError> {
+        call!(self, tried.to_owned(), nvmlComputeInstanceDestroy(ci))
+    }
+
+    /// The instances of one profile; `most` is the profile's instance count.
+    pub fn gis(
+        self,
+        device: nvmlDevice_t,
+        profile: u32,
+        most: u32,
+    ) -> Result<Vec<nvmlGpuInstance_t>, NodeError> {
+        let tried = || format!("listing GPU instances of profile id {profile}");
+        let mut found: Vec<nvmlGpuInstance_t> = vec![std::ptr::null_mut(); most.max(1) as usize];
+        let mut count: c_uint = most.max(1);
+        let buffer = found.as_mut_ptr();
+        call!(
+            self,
+            tried(),
+            nvmlDeviceGetGpuInstances(device, profile, buffer, &raw mut count)
+        )?;
+        found.truncate(count as usize);
+        Ok(found)
+    }
+
+    pub fn gi_by_id(self, device: nvmlDevice_t, id: u32) -> Result<nvmlGpuInstance_t, NodeError> {
+        let mut gi: nvmlGpuInstance_t = std::ptr::null_mut();
+        let tried = || format!("looking up GPU instance {id}");
+        call!(
+            self,
+            tried(),
+            nvmlDeviceGetGpuInstanceById(device, id, &raw mut gi)
+        )?;
+        Ok(gi)
+    }
+
+    pub fn gi_info(self, gi: nvmlGpuInstance_t) -> Result<nvmlGpuInstanceInfo_t, NodeError> {
+        let mut info = blank!(nvmlGpuInstanceInfo_t);
+        let tried = || "reading a GPU instance".to_owned();
+        call!(self, tried(), nvmlGpuInstanceGetInfo(gi, &raw mut info))?;
+        Ok(info)
+    }
+
+    /// A kind of compute instance with engines shared (engine profile 0).
+    pub fn ci_profile(
+        self,
+        gi: nvmlGpuInstance_t,
+        number: u32,
+    ) -> Result<nvmlComputeInstanceProfileInfo_t, NodeError> {
+        let mut info = blank!(nvmlComputeInstanceProfileInfo_t);
+        let tried = || format!("reading compute instance profile {number}");
+        call!(
+            self,
+            tried(),
+            nvmlGpuInstanceGetComputeInstanceProfileInfo(gi, number, 0, &raw mut info)
+        )?;
+        Ok(info)
+    }
+
+    /// The compute instances of one profile; `most` is the profile's instance count.
+    pub fn cis(
+        self,
+        gi: nvmlGpuInstance_t,
+        profile: u32,
+        most: u32,
+    ) -> Result<Vec<nvmlComputeInstance_t>, NodeError> {
+        let tried = || format!("listing compute instances of profile id {profile}");
+        let mut found: Vec<nvmlComputeInstance_t> = vec![std::ptr::null_mut(); most.max(1) as usize];
+        let mut count: c_uint = most.max(1);
+        let buffer = found.as_mut_ptr();
+        call!(
+            self,
+            tried(),
+            nvmlGpuInstanceGetComputeInstances(gi, profile, buffer, &raw mut count)
+        )?;
+        found.truncate(count as usize);
+        Ok(found)
+    }
+
+    pub fn ci_info(self, ci: nvmlComputeInstance_t) -> Result<nvmlComputeInstanceInfo_t, NodeError> {
+        let mut info = blank!(nvmlComputeInstanceInfo_t);
+        let tried = || "reading a compute instance".to_owned();
+        call!(self, tried(), nvmlComputeInstanceGetInfo_v2(ci, &raw mut info))?;
+        Ok(info)
+    }
+
+    /// GPU instance and compute instance behind a MIG device.
+    pub fn mig_ids(self, device: nvmlDevice_t) -> Result<(u32, u32), NodeError> {
+        let (mut gi, mut ci): (c_uint, c_uint) = (0, 0);
+        let tried = || "reading the ids of a MIG device".to_owned();
+        call!(self, tried(), nvmlDeviceGetGpuInstanceId(device, &raw mut gi))?;
+        call!(self, tried(), nvmlDeviceGetComputeInstanceId(device, &raw mut ci))?;
+        Ok((gi, ci))
+    }
+
+    /// Used and total bytes. The second version counts what the driver reserves apart from what is used;
+    /// drivers before R510 have the first only.
+    pub fn memory(self, device: nvmlDevice_t) -> Result<(u64, u64), NodeError> {
+        let tried = || "reading memory".to_owned();
+        let mut info = blank!(nvmlMemory_v2_t);
+        info.version = version::<nvmlMemory_v2_t>(2);
+        match call!(self, tried(), nvmlDeviceGetMemoryInfo_v2(device, &raw mut info)) {
+            Ok(()) => return Ok((info.used, info.total)),
+            Err(NodeError::Missing { .. }) => {}
+            Err(error) if error.code() == Some(Code::ARGUMENT_VERSION_MISMATCH) => {}
+            Err(error) => return Err(error),
+        }
+        let mut info = blank!(nvmlMemory_t);
+        call!(self, tried(), nvmlDeviceGetMemoryInfo(device, &raw mut info))?;
+        Ok((info.used, info.total))
+    }
+}

@@ -1,0 +1,155 @@
+//! Assigning slices to the queue, strictly in order.
+
+use migm_shared::ids::Incarnation;
+use migm_shared::units::Bytes;
+
+use super::choose::Choice;
+use super::machine::{Scheduler, Seat};
+use super::{Action, Slice, SliceState};
+
+impl Scheduler {
+    /// Serves the queue from the front as far as it goes.
+    pub(super) fn serve(&mut self, actions: &mut Vec<Action>) {
+        while let Some(arrival) = self.first_without_slice() {
+            if !self.assign(arrival, actions) {
+                break;
+            }
+        }
+        self.grant_in_order(actions);
+    }
+
+    fn first_without_slice(&self) -> Option<u64> {
+        self.queue
+            .iter()
+            .find(|(_, waiting)| waiting.seat.is_none())
+            .map(|(&arrival, _)| arrival)
+    }
+
+    /// Gives one waiting job a slice or refuses it; false when it has to wait, and all behind it too.
+    fn assign(&mut self, arrival: u64, actions: &mut Vec<Action>) -> bool {
+        let waiting = &self.queue[&arrival];
+        let job = waiting.job;
+        let choice = self.choose(waiting);
+        match choice {
+            Choice::Take { slice } => {
+                let exists = self.slices[&slice].state == SliceState::Idle;
+                let (how, state) = if exists {
+                    ("idle", SliceState::Reserved(job))
+                } else {
+                    ("being created", SliceState::Creating(Some(job)))
+                };
+                let reason = self.say_why(arrival, slice, how);
+                self.set_state(slice, state);
+                self.seat(arrival, slice, reason);
+                true
+            }
+            Choice::Make {
+                gpu,
+                profile,
+                plan,
+                destroy,
+            } if destroy.is_empty() => {
+                let slice = Incarnation(self.next_incarnation);
+                self.next_incarnation += 1;
+                let placement = plan.placement;
+                let made = Slice {
+                    gpu,
+                    profile,
+                    placement,
+                    fixed: false,
+                    stuck: false,
+                    state: SliceState::Creating(Some(job)),
+                };
+                let standing = self.standing(gpu);
+                self.planned_in.extend(standing.map(|state| (slice, state)));
+                self.slices.insert(slice, made);
+                let how = format!("created, {} full layouts stay in reach", plan.reachable);
+                let reason = self.say_why(arrival, slice, &how);
+                self.seat(arrival, slice, reason);
+                actions.push(Action::Create {
+                    slice,
+                    gpu,
+                    profile,
+                    placement,
+                });
+                true
+            }
+            Choice::Make { destroy, .. } => {
+                for slice in destroy {
+                    self.set_state(slice, SliceState::Destroying);
+                    actions.push(Action::Destroy { slice });
+                }
+                false
+            }
+            Choice::Wait => false,
+            Choice::Never { reason } => {
+                self.queue.remove(&arrival);
+                self.forget(job);
+                actions.push(Action::Refuse { job, reason });
+                true
+            }
+        }
+    }
+
+    fn seat(&mut self, arrival: u64, slice: Incarnation, reason: String) {
+        if let Some(waiting) = self.queue.get_mut(&arrival) {
+            waiting.seat = Some(Seat { slice, reason });
+        }
+    }
+
+    /// Leases from the front of the queue while the front has a slice that exists.
+    fn grant_in_order(&mut self, actions: &mut Vec<Action>) {
+        while let Some(mut first) = self.queue.first_entry() {
+            let waiting = first.get_mut();
+            let job = waiting.job;
+            let ready = waiting.seat.take_if(|seat| {
+                self.slices
+                    .get(&seat.slice)
+                    .is_some_and(|slice| slice.state == SliceState::Reserved(job))
+            });
+            let Some(Seat { slice, reason }) = ready else {
+                return;
+            };
+            first.remove();
+            if let Some(held) = self.slices.get_mut(&slice) {
+                held.state = SliceState::Busy(job);
+                held.stuck = false;
+            }
+            if let Some(known) = self.jobs.get_mut(&job) {
+                known.holds = Some(slice);
+                known.moving = false;
+            }
+            actions.push(Action::Grant { job, slice, reason });
+        }
+    }
+
+    /// Takes back the slices assigned from this place in the queue on: the job there may need the room.
+    pub(super) fn unseat_from(&mut self, arrival: u64) {
+        for (_, waiting) in self.queue.range_mut(arrival..) {
+            let Some(seat) = waiting.seat.take() else {
+                continue;
+            };
+            if let Some(slice) = self.slices.get_mut(&seat.slice) {
+                slice.state = match slice.state {
+                    SliceState::Reserved(_) => SliceState::Idle,
+                    SliceState::Creating(_) => SliceState::Creating(None),
+                    other => other,
+                };
+            }
+        }
+    }
+
+    /// One line for people on why this slice.
+    fn say_why(&self, arrival: u64, slice: Incarnation, how: &str) -> String {
+        let waiting = &self.queue[&arrival];
+        let slice = &self.slices[&slice];
+        let table = &self.gpus[&slice.gpu].table;
+        let memory = Bytes(table.profile(slice.profile).memory);
+        let need = match (waiting.need.device_bytes, waiting.outgrown) {
+            (0, 0) => "need unknown".to_owned(),
+            (need, 0) => format!("need {}", Bytes(need)),
+            (need, had) => format!("need {}, outgrew {}", Bytes(need), Bytes(had)),
+        };
+        format!("{need}: {} with {memory}, {how}", table.named(slice.slot()))
+    }
+}

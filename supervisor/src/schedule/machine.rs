@@ -1,0 +1,356 @@
+//! The machine's state, and what each event does to it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use migm_shared::ids::{Incarnation, JobId};
+use migm_shared::units::Bytes;
+
+use super::gpu::Gpu;
+use super::{Action, Event, GpuIndex, Need, Policy, Slice, SliceState};
+use crate::layout::StateIndex;
+
+/// The scheduler of one node. Deterministic: the same events at the same times give the same actions.
+#[derive(Debug)]
+pub struct Scheduler {
+    pub(super) policy: Policy,
+    pub(super) gpus: BTreeMap<GpuIndex, Gpu>,
+    pub(super) slices: BTreeMap<Incarnation, Slice>,
+    /// By arrival: a job that goes on keeps its number, so it comes before all that never ran.
+    pub(super) queue: BTreeMap<u64, Waiting>,
+    pub(super) jobs: HashMap<JobId, Known>,
+    /// The GPUs that a job may use, where not all.
+    pub(super) restricted: HashMap<JobId, BTreeSet<GpuIndex>>,
+    /// The state in which each create under way was planned.
+    pub(super) planned_in: HashMap<Incarnation, StateIndex>,
+    pub(super) next_incarnation: u64,
+    next_arrival: u64,
+}
+
+/// A job in the queue.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) job: JobId,
+    pub(super) need: Need,
+    /// Memory of the largest slice that it outgrew; 0 when there is none.
+    pub(super) outgrown: u64,
+    pub(super) seat: Option<Seat>,
+}
+
+/// The slice that a waiting job will get.
+#[derive(Debug)]
+pub(super) struct Seat {
+    pub(super) slice: Incarnation,
+    pub(super) reason: String,
+}
+
+/// A job that waits or runs.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) arrival: u64,
+    pub(super) holds: Option<Incarnation>,
+    pub(super) moving: bool,
+    outgrown: u64,
+    pub(super) note: Option<String>,
+}
+
+impl Scheduler {
+    /// A scheduler that knows no GPU. Slices that it creates are numbered from `first` on.
+    #[must_use]
+    pub fn new(policy: Policy, first: Incarnation) -> Self {
+        Self {
+            policy,
+            gpus: BTreeMap::new(),
+            slices: BTreeMap::new(),
+            queue: BTreeMap::new(),
+            jobs: HashMap::new(),
+            restricted: HashMap::new(),
+            planned_in: HashMap::new(),
+            next_incarnation: first.0,
+            next_arrival: 0,
+        }
+    }
+
+    /// Takes one event and says what is to be done, in order. `now` is in seconds of a clock that does not
+    /// go back.
+    pub fn step(&mut self, now: f64, event: Event) -> Vec<Action> {
+        let mut actions = Vec::new();
+        match event {
+            Event::Gpu { gpu, table, foreign } => {
+                self.gpus.insert(gpu, Gpu::new(table, foreign));
+            }
+            Event::Slice {
+                slice,
+                gpu,
+                profile,
+                placement,
+                fixed,
+                holder,
+            } => {
+                let state = holder.map_or(SliceState::Idle, SliceState::Busy);
+                let known = Slice {
+                    gpu,
+                    profile,
+                    placement,
+                    fixed,
+                    stuck: false,
+                    state,
+                };
+                self.adopt(slice, known, holder);
+            }
+            Event::Restricted { job, gpus } => {
+                self.restricted.insert(job, gpus.into_iter().collect());
+            }
+            Event::Arrived { job, need } => self.arrived(job, need),
+            Event::Ended { job, again } => self.ended(job, again),
+            Event::Withdrawn { job } => self.withdrawn(job),
+            Event::Forecast { job, need } => self.forecast(job, need, &mut actions),
+            Event::Created { slice } => self.created(slice),
+            Event::CreateFailed { slice, illegal } => self.create_failed(slice, illegal, now),
+            Event::Destroyed { slice } => self.destroyed(slice),
+            Event::DestroyFailed { slice } => self.destroy_failed(slice),
+            Event::Vanished { slice } => self.gone(slice),
+            Event::Tick => self.gpus.values_mut().for_each(|gpu| gpu.tick(now)),
+        }
+        self.serve(&mut actions);
+        actions
+    }
+
+    fn adopt(&mut self, number: Incarnation, slice: Slice, holder: Option<JobId>) {
+        let profiles = self
+            .gpus
+            .get(&slice.gpu)
+            .map_or(0, |gpu| gpu.table.profiles().len());
+        if slice.profile.0 >= profiles || self.slices.contains_key(&number) {
+            return;
+        }
+        self.next_incarnation = self.next_incarnation.max(number.0 + 1);
+        self.slices.insert(number, slice);
+        if let Some(job) = holder {
+            let arrival = self.draw_arrival();
+            let known = Known {
+                arrival,
+                holds: Some(number),
+                moving: false,
+                outgrown: 0,
+                note: None,
+            };
+            self.jobs.insert(job, known);
+        }
+    }
+
+    fn draw_arrival(&mut self) -> u64 {
+        self.next_arrival += 1;
+        self.next_arrival
+    }
+
+    /// Whether the user lets the job use this GPU.
+    pub(super) fn may_use(&self, job: JobId, gpu: GpuIndex) -> bool {
+        self.restricted.get(&job).is_none_or(|gpus| gpus.contains(&gpu))
+    }
+
+    /// The job is over.
+    pub(super) fn forget(&mut self, job: JobId) {
+        self.jobs.remove(&job);
+        self.restricted.remove(&job);
+    }
+
+    fn arrived(&mut self, job: JobId, need: Need) {
+        if self.jobs.contains_key(&job) {
+            return;
+        }
+        let arrival = self.draw_arrival();
+        let known = Known {
+            arrival,
+            holds: None,
+            moving: false,
+            outgrown: 0,
+            note: None,
+        };
+        self.jobs.insert(job, known);
+        self.enqueue(arrival, job, need, 0);
+    }
+
+    fn enqueue(&mut self, arrival: u64, job: JobId, need: Need, outgrown: u64) {
+        // Those behind wait for this job: slices kept for them could be the ones it waits for.
+        self.unseat_from(arrival);
+        let waiting = Waiting {
+            job,
+            need,
+            outgrown,
+            seat: None,
+        };
+        self.queue.insert(arrival, waiting);
+    }
+
+    fn ended(&mut self, job: JobId, again: Option<Need>) {
+        let Some(known) = self.jobs.get_mut(&job) else {
+            return;
+        };
+        if self.queue.contains_key(&known.arrival) {
+            return;
+        }
+        let held = known.holds.take();
+        let slice = held.and_then(|number| self.slices.get_mut(&number));
+        let mut had = 0;
+        if let Some(slice) = slice {
+            slice.state = SliceState::Idle;
+            had = self.gpus[&slice.gpu].table.profile(slice.profile).memory;
+            if let Some(gpu) = self.gpus.get_mut(&slice.gpu) {
+                gpu.changed();
+            }
+        }
+        let Some(need) = again else {
+            self.forget(job);
+            return;
+        };
+        known.outgrown = known.outgrown.max(had);
+        known.moving = false;
+        known.note = None;
+        let (arrival, outgrown) = (known.arrival, known.outgrown);
+        self.enqueue(arrival, job, need, outgrown);
+    }
+
+    fn withdrawn(&mut self, job: JobId) {
+        let Some(arrival) = self.jobs.get(&job).map(|known| known.arrival) else {
+            return;
+        };
+        if !self.queue.contains_key(&arrival) {
+            return;
+        }
+        self.unseat_from(arrival);
+        self.queue.remove(&arrival);
+        self.forget(job);
+    }
+
+    fn forecast(&mut self, job: JobId, need: Need, actions: &mut Vec<Action>) {
+        let Some(slice) = self.slice_of(job).and_then(|number| self.slices.get(&number)) else {
+            return;
+        };
+        let table = &self.gpus[&slice.gpu].table;
+        let memory = table.profile(slice.profile).memory;
+        let name = table.named(slice.slot());
+        let larger = self.could_hold(job, need.device_bytes, memory);
+        let Some(known) = self.jobs.get_mut(&job) else {
+            return;
+        };
+        if known.moving || need.device_bytes <= memory {
+            return;
+        }
+        let reason = format!(
+            "forecast need {} exceeds {name} with {}",
+            Bytes(need.device_bytes),
+            Bytes(memory)
+        );
+        if larger {
+            known.moving = true;
+            known.note = Some(reason.clone());
+            actions.push(Action::Move { job, reason });
+        } else {
+            // A running job is not given up on a forecast: it may be wrong.
+            known.note = Some(format!("{reason}; no slice here holds it, so it stays"));
+        }
+    }
+
+    fn created(&mut self, number: Incarnation) {
+        let Some(slice) = self.slices.get_mut(&number) else {
+            return;
+        };
+        let SliceState::Creating(job) = slice.state else {
+            return;
+        };
+        slice.state = job.map_or(SliceState::Idle, SliceState::Reserved);
+        self.planned_in.remove(&number);
+        if let Some(gpu) = self.gpus.get_mut(&slice.gpu) {
+            gpu.succeeded();
+        }
+    }
+
+    fn create_failed(&mut self, number: Incarnation, illegal: bool, now: f64) {
+        let Some(&slice) = self.slices.get(&number) else {
+            return;
+        };
+        let SliceState::Creating(job) = slice.state else {
+            return;
+        };
+        let planned = self.planned_in.remove(&number);
+        self.slices.remove(&number);
+        let states: Vec<StateIndex> = planned.into_iter().chain(self.standing(slice.gpu)).collect();
+        if let Some(gpu) = self.gpus.get_mut(&slice.gpu) {
+            gpu.refuse(&states, slice.slot(), illegal, now);
+        }
+        if let Some(arrival) = job.and_then(|job| self.jobs.get(&job)).map(|known| known.arrival) {
+            self.unseat_from(arrival);
+        }
+    }
+
+    fn destroyed(&mut self, number: Incarnation) {
+        if self
+            .slices
+            .get(&number)
+            .is_some_and(|slice| slice.state == SliceState::Destroying)
+        {
+            self.gone(number);
+        }
+    }
+
+    /// A slice is no more, by our wish or without us.
+    fn gone(&mut self, number: Incarnation) {
+        let Some(slice) = self.slices.remove(&number) else {
+            return;
+        };
+        self.planned_in.remove(&number);
+        if let Some(gpu) = self.gpus.get_mut(&slice.gpu) {
+            gpu.changed();
+        }
+        match slice.state {
+            SliceState::Reserved(job) | SliceState::Creating(Some(job)) => {
+                if let Some(arrival) = self.jobs.get(&job).map(|known| known.arrival) {
+                    self.unseat_from(arrival);
+                }
+            }
+            SliceState::Busy(job) => {
+                if let Some(known) = self.jobs.get_mut(&job) {
+                    known.holds = None;
+                    known.note = Some("its slice has gone".to_owned());
+                }
+            }
+            SliceState::Idle | SliceState::Destroying | SliceState::Creating(None) => {}
+        }
+    }
+
+    fn destroy_failed(&mut self, number: Incarnation) {
+        let Some(slice) = self.slices.get_mut(&number) else {
+            return;
+        };
+        if slice.state == SliceState::Destroying {
+            slice.state = SliceState::Idle;
+            slice.stuck = true;
+        }
+    }
+
+    /// How many slices are on their way out.
+    pub(super) fn going(&self) -> usize {
+        let going = self
+            .slices
+            .values()
+            .filter(|slice| slice.state == SliceState::Destroying);
+        going.count()
+    }
+
+    pub(super) fn set_state(&mut self, number: Incarnation, state: SliceState) {
+        if let Some(slice) = self.slices.get_mut(&number) {
+            slice.state = state;
+        }
+    }
+
+    /// The state of a GPU with all that stands or is being made on it.
+    pub(super) fn standing(&self, gpu: GpuIndex) -> Option<StateIndex> {
+        let ours = self
+            .slices
+            .values()
+            .filter(|slice| slice.gpu == gpu)
+            .map(Slice::slot);
+        let slots: Vec<_> = self.gpus[&gpu].foreign.iter().copied().chain(ours).collect();
+        self.gpus[&gpu].table.state_of(&slots).ok()
+    }
+}

@@ -1,0 +1,194 @@
+//! What the commands refuse, and how: one line, the right exit code, nothing changed.
+
+#[path = "run/binary.rs"]
+mod binary;
+
+use std::fs;
+use std::process::{Command, Output, Stdio};
+
+use binary::migm;
+use tempfile::TempDir;
+
+/// Runs `migm` in an empty folder, with a socket that nobody listens at.
+fn run(folder: &TempDir, args: &[&str]) -> Output {
+    Command::new(migm())
+        .args(args)
+        .current_dir(folder.path())
+        .env("MIGM_SOCKET", folder.path().join("none"))
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn refused(args: &[&str]) -> (Option<i32>, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let output = run(&folder, args);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "", "{args:?}");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(said.lines().count(), 1, "{args:?}: {said}");
+    assert!(
+        fs::read_dir(folder.path()).unwrap().next().is_none(),
+        "{args:?} left something"
+    );
+    let line = said.strip_prefix("migm: ").unwrap().trim_end().to_owned();
+    (output.status.code(), line)
+}
+
+#[test]
+fn wrong_arguments_are_one_line_and_2() {
+    for (args, words) in [
+        (&["run", "--memm", "4G", "--", "true"][..], "'--memm'"),
+        (&["run", "--mem", "4X", "--", "true"], "`4X` ends in `X`"),
+        (&["run", "--mem", "-4", "--", "true"], "-4"),
+        (&["run", "--iterations", "0", "--", "true"], "0 is not in 1.."),
+        (&["run", "--signal", "NOPE", "--", "true"], "`NOPE` is no signal"),
+        (&["run", "--grace", "2 parsecs", "--", "true"], "2 parsecs"),
+        (&["run"], "<CMD>..."),
+        (&["run", "--"], "<CMD>..."),
+        (&["batch"], "<FILE.toml>"),
+        (
+            &["batch", "--time-scale", "0", "--sim", "a100-40gb", "b.toml"],
+            "`0` is no number above 0",
+        ),
+        (
+            &["batch", "--policy", "best", "b.toml"],
+            "[possible values: scheme-b, sequential]",
+        ),
+        (&["layout", "--profiles", "some"], "[possible values: base, all]"),
+        (
+            &["layout", "--gpu", "a100-40gb", "--device", "1"],
+            "cannot be used with",
+        ),
+        (&["frobnicate"], "unrecognized subcommand 'frobnicate'"),
+    ] {
+        let (code, line) = refused(args);
+        assert_eq!(code, Some(2), "{args:?}: {line}");
+        assert!(line.contains(words), "{args:?}: {line}");
+    }
+}
+
+#[test]
+fn help_and_version_are_no_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    for args in [
+        &["--help"][..],
+        &["--version"],
+        &["run", "--help"],
+        &["batch", "--help"],
+    ] {
+        let output = run(&folder, args);
+        assert_eq!(output.status.code(), Some(0), "{args:?}");
+        assert!(!output.stdout.is_empty() && output.stderr.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn a_bad_batch_file_is_refused_with_line_and_column_and_starts_nothing() {
+    for (text, words) in [
+        (
+            "[[job]]\ncommand = 'touch ran'\n\n  memory = 4\n",
+            "b.toml:4:3: unknown field `memory`",
+        ),
+        (
+            "[[job]]\ncommand = 'touch ran'\nafter = ['x']\n",
+            "b.toml:3:9: `after` is not supported yet",
+        ),
+        (
+            "[[job]]\ncommand = 'touch ran'\ncount = 'two'\n",
+            "b.toml:3:9: invalid type: string \"two\"",
+        ),
+        ("[[job]]\ncommand = 'touch ran\n", "b.toml:2:21: "),
+        ("", "b.toml:1:1: the batch has no [[job]]"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("b.toml"), text).unwrap();
+        let output = run(&folder, &["batch", "b.toml", "--json"]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.starts_with(&format!("migm: {words}")), "{said} for\n{text}");
+        assert_eq!((said.lines().count(), output.stdout.len()), (1, 0), "{said}");
+        assert_eq!(
+            fs::read_dir(folder.path()).unwrap().count(),
+            1,
+            "something was started for\n{text}"
+        );
+    }
+}
+
+#[test]
+fn a_batch_file_that_is_not_there_is_bad_input() {
+    let (code, line) = refused(&["batch", "none.toml"]);
+    assert_eq!(code, Some(2));
+    assert!(line.starts_with("cannot read none.toml: "), "{line}");
+}
+
+#[test]
+fn status_without_a_supervisor_says_where_it_has_looked() {
+    let (code, line) = refused(&["status", "--json"]);
+    assert_eq!(code, Some(3));
+    assert!(
+        line.starts_with("no supervisor answers at /") && line.contains("/none"),
+        "{line}"
+    );
+}
+
+#[test]
+fn layout_of_an_unknown_model_names_those_that_are_known() {
+    let (code, line) = refused(&["layout", "--gpu", "voodoo2"]);
+    assert_eq!(code, Some(2));
+    assert!(line.contains("voodoo2") && line.contains("a100-40gb"), "{line}");
+}
+
+#[test]
+fn layout_of_an_unknown_profile_names_the_legal_ones() {
+    let (code, line) = refused(&["layout", "--gpu", "a100-40gb", "--after", "5g.25gb@0"]);
+    assert_eq!(code, Some(2));
+    let legal = "there is no profile `5g.25gb` here; there are 1g.5gb, 2g.10gb, 3g.20gb, 4g.20gb, 7g.40gb";
+    assert_eq!(line, legal);
+    let (code, line) = refused(&["layout", "--gpu", "a100-40gb", "--after", "3g.20gb@1"]);
+    assert_eq!(
+        (code, line.as_str()),
+        (Some(2), "3g.20gb cannot start at 1; it can at 0, 4")
+    );
+    let (code, line) = refused(&["layout", "--gpu", "a100-40gb", "--after", "3g@4,1g@6"]);
+    assert_eq!(code, Some(2));
+    assert_eq!(line, "1g.5gb@6 cannot be placed: 3g.20gb@4 is in the way");
+}
+
+#[test]
+fn layout_counts_what_can_stand_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let ask = |args: &[&str]| {
+        let output = run(
+            &folder,
+            &[&["layout", "--gpu", "a100-40gb", "--json"], args].concat(),
+        );
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    let empty = ask(&["--profiles", "base"]);
+    let counts = ["states", "full_layouts", "edges"].map(|key| empty[key].as_u64());
+    assert_eq!(counts, [Some(298), Some(19), Some(1005)]);
+    assert!(empty["build_us"].as_f64().unwrap() > 0.0);
+    for (slot, reachable) in [
+        ("1g.5gb@6", 12),
+        ("1g@0", 6),
+        ("2g@0", 6),
+        ("3g@4", 6),
+        ("3g@0", 3),
+        ("4g@0", 3),
+        ("7g@0", 1),
+    ] {
+        assert_eq!(ask(&["--after", slot])["reachable"], reachable, "{slot}");
+        let (profile, start) = slot.split_once('@').unwrap();
+        let create = empty["placements"].as_array().unwrap().iter().find(|create| {
+            let name = create["profile"].as_str().unwrap();
+            name.starts_with(profile) && create["start"].to_string() == start
+        });
+        assert_eq!(create.unwrap()["reachable"], reachable, "{slot}");
+    }
+}
