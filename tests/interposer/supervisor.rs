@@ -78,6 +78,17 @@ fn each_iteration_becomes_a_sample_with_its_peak() {
 }
 
 #[test]
+fn what_is_allocated_right_after_a_mark_is_told_too() {
+    let peer = Peer::new(Manner::GivesPage);
+    Program::linked("steps", &["3", "0", "and more"])
+        .under(&peer)
+        .run();
+    eventually("the connection ends", || peer.ended() == 1);
+    let last = *peer.samples().last().unwrap();
+    assert_eq!((last.iteration, last.reserved, last.allocations), (3, 3007, 7));
+}
+
+#[test]
 fn an_idle_process_sends_nothing() {
     let peer = Peer::new(Manner::GivesPage);
     Program::linked("steps", &["1", "700000"]).under(&peer).run();
