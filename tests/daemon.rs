@@ -1,8 +1,11 @@
 //! The daemon as a process, on a simulated GPU, with scripted runners, commands and processes as peers.
+#![expect(clippy::unwrap_used, reason = "a test ends at its first surprise")]
+
+mod support;
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::os::unix::process::CommandExt;
@@ -13,36 +16,28 @@ use std::time::{Duration, Instant};
 
 use migm_shared::frame::{Message, encode};
 use migm_shared::ids::BatchId;
-use migm_shared::page::{Class, CounterPage};
+use migm_shared::page::Class;
 use migm_shared::report::{Event, Hello, Report, Sample, Welcome};
 use migm_shared::units::{GIB, MIB};
 use migm_supervisor::control::{
     Figures, Grant, JobState, JobStatus, NodeStatus, Outcome, Reply, Request, Submission, Unmet,
 };
 use migm_supervisor::daemon::connection::Connection;
-use migm_supervisor::node::sim::SimulatedGpu;
-use migm_supervisor::node::{Node, Nvml};
+use migm_supervisor::job::page::JobPage;
+use migm_supervisor::node::sim::{self, SimulatedGpu};
+use migm_supervisor::node::{Instance, Node, Nvml};
+
+use support::migm;
 
 /// Far more than any step takes on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 const GPU: &str = "a100-40gb";
 
-/// The binary that cargo built beside this test.
-fn migm() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let binary = test.parent().unwrap().parent().unwrap().join("migm");
-    assert!(
-        binary.exists(),
-        "{} is missing: run `cargo build` first",
-        binary.display()
-    );
-    binary
-}
-
 /// A supervisor with a folder of its own; killed when dropped.
 struct Daemon {
     folder: tempfile::TempDir,
     child: Option<Child>,
+    environment: Vec<(&'static str, String)>,
 }
 
 impl Daemon {
@@ -56,6 +51,7 @@ impl Daemon {
         let mut daemon = Self {
             folder: Self::folder(),
             child: None,
+            environment: Vec::new(),
         };
         daemon.launch(arguments);
         daemon
@@ -78,6 +74,7 @@ impl Daemon {
             .args(arguments)
             .env_remove("MIGM_SOCKET")
             .env("MIGM_LOG", "debug")
+            .envs(self.environment.iter().cloned())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
@@ -145,16 +142,76 @@ impl Daemon {
         }
     }
 
+    /// A supervisor that meets a GPU as on a real machine: by the loader, and not its own.
+    fn on(machine: &Loaded, environment: &[(&'static str, &str)]) -> Self {
+        let mut daemon = Self {
+            folder: Self::folder(),
+            child: None,
+            environment: vec![
+                ("LD_LIBRARY_PATH", machine.links.path().display().to_string()),
+                ("SIMGPU_ID", machine.gpu.id().to_owned()),
+            ],
+        };
+        let more = environment
+            .iter()
+            .map(|(name, value)| (*name, (*value).to_owned()));
+        daemon.environment.extend(more);
+        daemon.launch(&[]);
+        daemon
+    }
+
     /// NVML over the daemon's simulated GPU, in this process. One at a time: the choice is the process's.
     fn node(&self) -> (MutexGuard<'static, ()>, SimulatedGpu, Nvml) {
-        static TURN: Mutex<()> = Mutex::new(());
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = turn();
         let state: serde_json::Value =
             serde_json::from_slice(&fs::read(self.folder.path().join("migm.state.json")).unwrap()).unwrap();
         let id = state["simulated"]["id"].as_str().unwrap();
         let gpu = SimulatedGpu::attach(&self.folder.path().join("migm.sim"), id).unwrap();
         let node = gpu.node().unwrap();
         (turn, gpu, node)
+    }
+}
+
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A GPU that is there before any supervisor.
+struct Loaded {
+    links: tempfile::TempDir,
+    gpu: SimulatedGpu,
+    node: Nvml,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Loaded {
+    fn new(mig: bool) -> Self {
+        let turn = turn();
+        let links = Daemon::folder();
+        sim::objects().unwrap().link(links.path(), true).unwrap();
+        let gpu = SimulatedGpu::create(links.path(), GPU, mig, 0.05).unwrap();
+        let node = gpu.node().unwrap();
+        Self {
+            links,
+            gpu,
+            node,
+            _turn: turn,
+        }
+    }
+
+    /// An instance that somebody else made.
+    fn instance(&self, profile: &str, start: u32) -> Instance {
+        let profiles = self.node.profiles(0).unwrap();
+        let kind = profiles.iter().find(|kind| kind.name == profile).unwrap();
+        let place = *kind.placements.iter().find(|place| place.start == start).unwrap();
+        self.node.create(0, kind, place).unwrap()
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        let _ = self.gpu.remove();
     }
 }
 
@@ -170,6 +227,11 @@ impl Drop for Daemon {
             }
             let _ = child.kill();
             let _ = child.wait();
+        }
+        // A job that still had its lease keeps the GPU beyond its supervisor.
+        if self.folder.path().join("migm.sim").exists() && !std::thread::panicking() {
+            let (_turn, gpu, _node) = self.node();
+            let _ = gpu.remove();
         }
         if std::thread::panicking() {
             eprintln!("supervisor's log:\n{}", self.log());
@@ -250,33 +312,12 @@ impl Peer {
 }
 
 /// A counter page as a runner makes it.
-struct Page {
-    memfd: OwnedFd,
-    mapped: &'static CounterPage,
+fn page() -> JobPage {
+    JobPage::create().unwrap()
 }
 
-impl Page {
-    fn new() -> Self {
-        let size = size_of::<CounterPage>();
-        // SAFETY: plain calls; the mapping is never taken away.
-        let (memfd, address) = unsafe {
-            let fd = libc::memfd_create(c"page".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
-            assert_eq!(libc::ftruncate(fd, size.try_into().unwrap()), 0);
-            assert_eq!(libc::fcntl(fd, libc::F_ADD_SEALS, libc::F_SEAL_SHRINK), 0);
-            let access = libc::PROT_READ | libc::PROT_WRITE;
-            let address = libc::mmap(std::ptr::null_mut(), size, access, libc::MAP_SHARED, fd, 0);
-            (OwnedFd::from_raw_fd(fd), address)
-        };
-        assert_ne!(address, libc::MAP_FAILED);
-        // SAFETY: mapped just above with this size; any bytes are valid atomics.
-        let mapped = unsafe { &*address.cast::<CounterPage>() };
-        mapped.format();
-        Self { memfd, mapped }
-    }
-
-    fn descriptor(&self) -> OwnedFd {
-        self.memfd.try_clone().unwrap()
-    }
+fn descriptor(page: &JobPage) -> OwnedFd {
+    page.as_fd().try_clone_to_owned().unwrap()
 }
 
 fn submission(name: &str) -> Submission {
@@ -296,11 +337,11 @@ fn submission(name: &str) -> Submission {
 }
 
 /// A runner whose job has been accepted, with the answer.
-fn submit(daemon: &Daemon, submission: Submission, page: &Page) -> (Peer, Reply) {
+fn submit(daemon: &Daemon, submission: Submission, page: &JobPage) -> (Peer, Reply) {
     let mut runner = daemon.peer();
     runner
         .0
-        .send(&Request::Submit(submission), Some(page.descriptor()))
+        .send(&Request::Submit(submission), Some(descriptor(page)))
         .unwrap();
     let answer = runner.hear();
     (runner, answer)
@@ -314,7 +355,7 @@ fn program() -> Child {
 #[test]
 fn a_job_gets_the_smallest_slice_and_leaves_it_idle() {
     let daemon = Daemon::simulated();
-    let page = Page::new();
+    let page = page();
     let (mut runner, answer) = submit(&daemon, submission("small"), &page);
     assert!(
         matches!(answer, Reply::Accepted { notice: None, .. }),
@@ -345,7 +386,7 @@ fn a_job_gets_the_smallest_slice_and_leaves_it_idle() {
 #[test]
 fn after_an_oom_the_next_slice_holds_what_was_in_use_and_what_was_asked() {
     let daemon = Daemon::simulated();
-    let page = Page::new();
+    let page = page();
     let (mut runner, _) = submit(&daemon, submission("jumper"), &page);
     let grant = runner.grant();
     let unmet = Unmet {
@@ -367,7 +408,7 @@ fn after_an_oom_the_next_slice_holds_what_was_in_use_and_what_was_asked() {
 #[test]
 fn a_grower_is_moved_before_its_slice_is_full() {
     let daemon = Daemon::simulated();
-    let page = Page::new();
+    let page = page();
     let asked = Submission {
         iterations: Some(100),
         ..submission("grower")
@@ -389,15 +430,15 @@ fn a_grower_is_moved_before_its_slice_is_full() {
     }));
     assert_eq!(process.hear::<Welcome>(), Welcome::Page);
     assert!(process.0.descriptor().is_some(), "the page comes along");
-    let device = page.mapped.device_index([9; 16]).unwrap();
-    let slot = page.mapped.join(std::process::id(), 1, 1).unwrap();
+    let device = page.device_index([9; 16]).unwrap();
+    let slot = page.join(std::process::id(), 1, 1).unwrap();
     process.report(&Report::Event(Event::Attached {
         slot: u32::try_from(slot).unwrap(),
         devices: vec![(0, [9; 16])],
     }));
     let mut told = None;
     for iteration in 0..40_u64 {
-        let reserved = page.mapped.add(slot, device, Class::Device, 64 * MIB) + 2 * GIB;
+        let reserved = page.add(slot, device, Class::Device, 64 * MIB) + 2 * GIB;
         process.report(&Report::Samples(vec![Sample {
             time_ns: (iteration + 1) * 20_000_000,
             iteration,
@@ -439,7 +480,7 @@ fn killed_in_the_middle_the_next_one_adopts_and_leaves_foreign_instances_alone()
         let place = *kind.placements.iter().find(|place| place.start == 0).unwrap();
         node.create(0, kind, place).unwrap()
     };
-    let page = Page::new();
+    let page = page();
     let (mut runner, answer) = submit(&daemon, submission("survivor"), &page);
     let Reply::Accepted { job, .. } = answer else {
         panic!("{answer:?}")
@@ -476,7 +517,7 @@ fn killed_in_the_middle_the_next_one_adopts_and_leaves_foreign_instances_alone()
         attempts: status.jobs[0].attempts.clone(),
         pid: Some(child.id()),
     };
-    runner.0.send(&resume, Some(page.descriptor())).unwrap();
+    runner.0.send(&resume, Some(descriptor(&page))).unwrap();
     assert!(matches!(runner.hear(), Reply::Accepted { job: same, .. } if same == job));
     child.kill().unwrap();
     child.wait().unwrap();
@@ -491,9 +532,125 @@ fn killed_in_the_middle_the_next_one_adopts_and_leaves_foreign_instances_alone()
 }
 
 #[test]
+fn a_real_job_goes_on_while_its_supervisor_is_killed_and_comes_back() {
+    let mut daemon = Daemon::simulated();
+    let mut run = Command::new(migm())
+        .args(["run", "--name", "steady", "--"])
+        .arg(migm())
+        .args(["play", "stencil", "--iterations", "3000"])
+        .env("MIGM_SOCKET", daemon.socket())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let reserved = |daemon: &Daemon| {
+        let status = daemon.status();
+        status.jobs.first().map_or(0, |job| job.figures.reserved)
+    };
+    support::eventually("memory in use", PATIENCE, || {
+        (reserved(&daemon) > 0).then_some(())
+    });
+    daemon.kill();
+    assert!(
+        run.try_wait().unwrap().is_none(),
+        "the job is over too early to tell"
+    );
+    daemon.launch(&["--sim", GPU, "--time-scale", "0.05"]);
+    assert!(run.wait().unwrap().success(), "{}", daemon.log());
+    let job = daemon.status().jobs.remove(0);
+    assert_eq!((job.name.as_str(), job.state), ("steady", JobState::Ended));
+    let outcomes: Vec<_> = job.attempts.iter().map(|attempt| attempt.outcome).collect();
+    assert_eq!(outcomes, [Some(Outcome::Done)], "it ran once, through");
+    assert!(job.figures.reserved > 0);
+    let slices = &daemon.status().gpus[0].slices;
+    assert_eq!((slices.len(), slices[0].state.as_str()), (1, "idle"));
+}
+
+#[test]
+fn with_mig_off_jobs_get_the_whole_gpu_one_at_a_time_and_the_mode_stays() {
+    let machine = Loaded::new(false);
+    let daemon = Daemon::on(&machine, &[]);
+    let pages = [page(), page()];
+    let (mut first, answer) = submit(&daemon, submission("first"), &pages[0]);
+    let Reply::Accepted {
+        notice: Some(notice), ..
+    } = answer
+    else {
+        panic!("{answer:?}")
+    };
+    assert!(notice.contains("MIG is off on GPU 0"), "{notice}");
+    let grant = first.grant();
+    assert_eq!((grant.profile.as_str(), grant.start), ("whole", 0));
+    assert!(grant.visible_device.starts_with("GPU-"), "{grant:?}");
+    assert!(
+        grant.library_path.is_empty(),
+        "the loader has its own folders: {grant:?}"
+    );
+    let (mut second, _) = submit(&daemon, submission("second"), &pages[1]);
+    assert!(second.try_hear::<Reply>(Duration::from_millis(300)).is_none());
+    first.ended(&grant, Outcome::Done, None);
+    first.finished();
+    let next = second.grant();
+    assert_eq!(next.slice, grant.slice);
+    let status = daemon.status();
+    assert_eq!((status.gpus[0].mode.as_str(), status.simulated), ("whole", true));
+    assert_eq!(
+        machine.node.gpus().unwrap()[0].mode,
+        migm_supervisor::node::MigMode::Off
+    );
+    second.ended(&next, Outcome::Done, None);
+    second.finished();
+}
+
+#[test]
+fn without_permission_a_job_is_refused_with_the_capability_and_the_remedy() {
+    let machine = Loaded::new(true);
+    let daemon = Daemon::on(&machine, &[("SIMGPU_NO_PERMISSION", "1")]);
+    for _ in 0..2 {
+        let mut runner = daemon.peer();
+        let submit = Request::Submit(submission("powerless"));
+        runner.0.send(&submit, Some(descriptor(&page()))).unwrap();
+        let reason = loop {
+            match runner.hear() {
+                Reply::Accepted { .. } => {}
+                Reply::Refused { reason } => break reason,
+                other => panic!("{other:?}"),
+            }
+        };
+        for said in [
+            "NO_PERMISSION",
+            "/proc/driver/nvidia/capabilities/mig/config",
+            "--use-existing",
+        ] {
+            assert!(reason.contains(said), "{reason}");
+        }
+    }
+}
+
+#[test]
+fn without_permission_idle_instances_of_others_are_used_and_left_as_they_were() {
+    let machine = Loaded::new(true);
+    let theirs = machine.instance("2g.10gb", 2);
+    let mut daemon = Daemon::on(&machine, &[("SIMGPU_NO_PERMISSION", "1")]);
+    let asked = Submission {
+        use_existing: true,
+        ..submission("guest")
+    };
+    let page = page();
+    let (mut runner, _) = submit(&daemon, asked, &page);
+    let grant = runner.grant();
+    assert_eq!((grant.profile.as_str(), grant.start), ("2g.10gb", 2));
+    assert_eq!(Some(grant.visible_device.as_str()), theirs.uuid.as_deref());
+    runner.ended(&grant, Outcome::Done, None);
+    runner.finished();
+    assert!(daemon.terminate().success());
+    assert_eq!(machine.node.instances(0).unwrap(), [theirs]);
+}
+
+#[test]
 fn a_lease_without_runner_lasts_as_long_as_its_process() {
     let daemon = Daemon::simulated();
-    let page = Page::new();
+    let page = page();
     let (mut runner, _) = submit(&daemon, submission("orphan"), &page);
     let grant = runner.grant();
     let mut child = program();
@@ -526,7 +683,7 @@ fn a_batch_waits_for_its_start_and_is_measured_to_its_end() {
     let Reply::BatchOpened { batch } = command.hear() else {
         panic!()
     };
-    let pages = [Page::new(), Page::new()];
+    let pages = [page(), page()];
     let mut runners: Vec<Peer> = pages
         .iter()
         .map(|page| {
@@ -567,9 +724,10 @@ fn a_private_supervisor_ends_after_its_last_client_and_leaves_nothing() {
     let mut daemon = Daemon {
         folder: Daemon::folder(),
         child: None,
+        environment: Vec::new(),
     };
     daemon.launch(&["--private", "--sim", GPU, "--time-scale", "0.05"]);
-    let page = Page::new();
+    let page = page();
     let (mut runner, _) = submit(&daemon, submission("only"), &page);
     let grant = runner.grant();
     let (_turn, _gpu, node) = daemon.node();
@@ -665,7 +823,7 @@ fn a_hidden_or_unknown_gpu_is_refused_by_name() {
             visible_devices: Some(list.into()),
             ..submission("picky")
         };
-        let (_, answer) = submit(&daemon, asked, &Page::new());
+        let (_, answer) = submit(&daemon, asked, &page());
         assert!(
             matches!(&answer, Reply::Refused { reason } if reason.contains(said)),
             "{answer:?}"
@@ -675,7 +833,7 @@ fn a_hidden_or_unknown_gpu_is_refused_by_name() {
         visible_devices: Some("0".into()),
         ..submission("content")
     };
-    let (mut runner, _) = submit(&daemon, asked, &Page::new());
+    let (mut runner, _) = submit(&daemon, asked, &page());
     runner.grant();
 }
 
@@ -683,31 +841,39 @@ fn a_hidden_or_unknown_gpu_is_refused_by_name() {
 fn a_process_without_runner_is_watched_until_it_is_gone() {
     let daemon = Daemon::simulated();
     let mut process = daemon.peer();
-    let page = Page::new();
+    let page = page();
     let hello = Report::Hello(Hello {
         pid: std::process::id(),
         attempt: None,
         program: "by-hand".into(),
         has_page: true,
     });
-    process.0.send(&hello, Some(page.descriptor())).unwrap();
+    process.0.send(&hello, Some(descriptor(&page))).unwrap();
     assert_eq!(process.hear::<Welcome>(), Welcome::OwnPage);
     let job = daemon.status().jobs.remove(0);
     assert_eq!((job.name.as_str(), job.state), ("by-hand", JobState::Watched));
+}
+
+/// This test's own limit may be lower than the supervisor's.
+fn raise_descriptor_limit() {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the pointer is to a live local.
+    let got = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    assert_eq!(got, 0);
+    limit.rlim_cur = limit.rlim_max;
+    // SAFETY: as above.
+    let set = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    assert_eq!(set, 0);
 }
 
 #[test]
 fn a_thousand_processes_are_welcome() {
     let daemon = Daemon::simulated();
     let mut processes = Vec::new();
-    // This test's own limit may be lower than the supervisor's.
-    // SAFETY: plain calls on a local.
-    unsafe {
-        let mut limit = std::mem::zeroed::<libc::rlimit>();
-        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
-        limit.rlim_cur = limit.rlim_max;
-        libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
-    }
+    raise_descriptor_limit();
     for _ in 0..1000 {
         let mut process = daemon.peer();
         process.report(&Report::Hello(Hello {
@@ -721,6 +887,65 @@ fn a_thousand_processes_are_welcome() {
     for process in &mut processes {
         assert_eq!(process.hear::<Welcome>(), Welcome::OwnPage);
     }
+}
+
+#[test]
+fn out_of_descriptors_it_serves_again_when_some_are_free() {
+    let folder = Daemon::folder();
+    let socket = folder.path().join("migm.sock");
+    let mut child = Command::new("sh")
+        .args([
+            "-c",
+            "ulimit -n 48 && exec \"$0\" supervisor --sim a100-40gb --socket \"$1\"",
+        ])
+        .args([migm(), socket.clone()])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    support::eventually("a socket", PATIENCE, || UnixStream::connect(&socket).ok());
+    let crowd: Vec<Peer> = (0..80).map(|_| Peer::connect(&socket)).collect();
+    let mut last = Peer::connect(&socket);
+    last.ask(&Request::Status);
+    assert!(
+        last.try_hear::<Reply>(Duration::from_millis(500)).is_none(),
+        "48 descriptors hold no 81 peers"
+    );
+    drop(crowd);
+    assert!(matches!(last.hear(), Reply::Status(_)));
+    // SAFETY: the pid is that of a child not yet waited for.
+    unsafe { libc::kill(child.id().cast_signed(), libc::SIGTERM) };
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn another_user_sees_no_jobs_of_ours() {
+    // SAFETY: takes nothing and always succeeds.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("skipped: only root can play another user");
+        return;
+    }
+    let daemon = Daemon::simulated();
+    let folder = daemon.folder.path();
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
+    let page = page();
+    let (mut runner, _) = submit(&daemon, submission("secret"), &page);
+    let grant = runner.grant();
+    // A copy, since nobody may be unable to reach the build's folder.
+    let copy = folder.join("migm");
+    fs::copy(migm(), &copy).unwrap();
+    let output = Command::new(&copy)
+        .args(["status", "--json"])
+        .env("MIGM_SOCKET", daemon.socket())
+        .current_dir("/")
+        .uid(65534)
+        .gid(65534)
+        .output()
+        .unwrap();
+    let status: serde_json::Value = support::json(&output);
+    assert_eq!(status["jobs"].as_array().map(Vec::len), Some(0), "{status}");
+    assert_eq!(status["gpus"][0]["slices"][0]["state"], "busy", "{status}");
+    runner.ended(&grant, Outcome::Done, None);
+    assert_eq!(daemon.status().jobs.len(), 1);
 }
 
 #[test]
@@ -738,7 +963,7 @@ fn systemd_hears_ready_and_the_watchdog() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let mut hear = || {
+    let hear = || {
         let mut text = [0; 256];
         let length = systemd.recv(&mut text).unwrap();
         String::from_utf8_lossy(&text[..length]).trim().to_owned()

@@ -20,8 +20,8 @@ use crate::control::client::Client;
 use crate::control::start::Wanted;
 use crate::control::{BatchSummary, Reply, Request};
 use crate::job::batch::{self, BatchOptions, BatchSpec, JobSpec};
-use crate::node::sim::{self, SimulatedGpu};
 use crate::node::Node;
+use crate::node::sim::{self, SimulatedGpu};
 use crate::report::progress::Progress;
 use crate::report::{BatchReport, all_done, table};
 
@@ -52,25 +52,73 @@ struct Kernel {
 /// The programs' main kernels. A twentieth of a second and more each, so that a job's simulated time is made
 /// by its kernels and not by its start.
 const KERNELS: &[Kernel] = &[
-    Kernel { name: "nearest_distance", seconds: 0.24, slices: 1.0 },
-    Kernel { name: "stencil_step", seconds: 0.30, slices: 1.0 },
-    Kernel { name: "diffusion_update", seconds: 0.28, slices: 2.0 },
-    Kernel { name: "kmeans_assign", seconds: 0.26, slices: 1.5 },
-    Kernel { name: "decoder_attend", seconds: 0.20, slices: 1.0 },
-    Kernel { name: "jumper_sweep", seconds: 0.20, slices: 1.0 },
-    Kernel { name: "convex_sum", seconds: 0.24, slices: 1.0 },
-    Kernel { name: "leak_answer", seconds: 0.20, slices: 1.0 },
+    Kernel {
+        name: "boxes_force",
+        seconds: 0.30,
+        slices: 1.0,
+    },
+    Kernel {
+        name: "stencil_step",
+        seconds: 0.30,
+        slices: 1.0,
+    },
+    Kernel {
+        name: "lu_update",
+        seconds: 0.28,
+        slices: 1.0,
+    },
+    Kernel {
+        name: "diffusion_update",
+        seconds: 0.28,
+        slices: 2.0,
+    },
+    Kernel {
+        name: "kmeans_assign",
+        seconds: 0.26,
+        slices: 1.5,
+    },
+    Kernel {
+        name: "particles_weigh",
+        seconds: 0.26,
+        slices: 1.0,
+    },
+    Kernel {
+        name: "decoder_attend",
+        seconds: 0.20,
+        slices: 1.0,
+    },
+    Kernel {
+        name: "jumper_sweep",
+        seconds: 0.20,
+        slices: 1.0,
+    },
+    Kernel {
+        name: "convex_sum",
+        seconds: 0.24,
+        slices: 1.0,
+    },
+    Kernel {
+        name: "leak_answer",
+        seconds: 0.20,
+        slices: 1.0,
+    },
 ];
 
-/// All other kernels of the programs: seconds on the whole GPU.
+/// All other kernels of the programs: so many seconds on the whole GPU each.
 const MINOR_KERNELS: &[&str] = &[
-    "nearest_reduce",
+    "boxes_fill",
     "stencil_fill",
+    "lu_fill",
+    "lu_scale",
     "diffusion_fill",
     "diffusion_coefficient",
     "kmeans_fill",
     "kmeans_seed",
     "kmeans_move",
+    "particles_fill",
+    "particles_scan",
+    "particles_totals",
+    "particles_draw",
     "decoder_fill",
     "decoder_mix",
     "decoder_append",
@@ -93,22 +141,86 @@ struct Role {
     mem: Option<f64>,
 }
 
-const STEADY: Role =
-    Role { name: "", program: "", count: 1, iterations: 100, start: 0.0, growth: 0.0, jump: 0.0, mem: None };
+const STEADY: Role = Role {
+    name: "",
+    program: "",
+    count: 1,
+    iterations: 100,
+    start: 0.0,
+    growth: 0.0,
+    jump: 0.0,
+    mem: None,
+};
 
 /// Many small jobs of one kind: the paper's homogeneous batches.
-const SMALL: &[Role] = &[Role { name: "nearest", program: "nearest", count: 21, ..STEADY }];
+const SMALL: &[Role] = &[Role {
+    name: "boxes",
+    program: "boxes",
+    count: 21,
+    ..STEADY
+}];
 
 /// Jobs of all sizes, with hints and without, and the four kinds of growth.
 const MIXED: &[Role] = &[
-    Role { name: "decoder", program: "decoder", iterations: 130, start: 0.3, growth: 0.01, ..STEADY },
-    Role { name: "jumper", program: "jumper", iterations: 100, start: 0.78, jump: 1.76, ..STEADY },
-    Role { name: "stencil", program: "stencil", count: 2, ..STEADY },
-    Role { name: "kmeans", program: "kmeans", mem: Some(1.8), ..STEADY },
-    Role { name: "leak", program: "leak", iterations: 120, start: 0.2, growth: 0.0095, ..STEADY },
-    Role { name: "convex", program: "convex", iterations: 110, start: 0.2, growth: 0.00021, ..STEADY },
-    Role { name: "diffusion", program: "diffusion", mem: Some(1.8), ..STEADY },
-    Role { name: "stencil", program: "stencil", count: 2, ..STEADY },
+    Role {
+        name: "decoder",
+        program: "decoder",
+        iterations: 130,
+        start: 0.3,
+        growth: 0.01,
+        ..STEADY
+    },
+    Role {
+        name: "jumper",
+        program: "jumper",
+        start: 0.78,
+        jump: 1.76,
+        ..STEADY
+    },
+    Role {
+        name: "stencil",
+        program: "stencil",
+        count: 2,
+        ..STEADY
+    },
+    Role {
+        name: "kmeans",
+        program: "kmeans",
+        mem: Some(1.8),
+        ..STEADY
+    },
+    Role {
+        name: "leak",
+        program: "leak",
+        iterations: 120,
+        start: 0.2,
+        growth: 0.0095,
+        ..STEADY
+    },
+    Role {
+        name: "convex",
+        program: "convex",
+        iterations: 110,
+        start: 0.2,
+        growth: 0.000_21,
+        ..STEADY
+    },
+    Role {
+        name: "diffusion",
+        program: "diffusion",
+        mem: Some(1.8),
+        ..STEADY
+    },
+    Role {
+        name: "lu",
+        program: "lu",
+        ..STEADY
+    },
+    Role {
+        name: "particles",
+        program: "particles",
+        ..STEADY
+    },
 ];
 
 const PARTS: &[(&str, &[Role])] = &[("small", SMALL), ("mixed", MIXED)];
@@ -122,12 +234,21 @@ struct Model {
 }
 
 pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
-    let folder = tempfile::Builder::new().prefix("migm-demo-").tempdir().map_err(failed("make a folder"))?;
+    let folder = tempfile::Builder::new()
+        .prefix("migm-demo-")
+        .tempdir()
+        .map_err(failed("make a folder"))?;
     let model = look(&args.gpu)?;
     let costs = folder.path().join("costs.toml");
     std::fs::write(&costs, cost_table(model.multiprocessors)).map_err(failed("write the cost table"))?;
     let migm = std::env::current_exe().map_err(failed("find migm itself"))?;
-    let stage = Stage { args: &args, model, costs, migm, folder: folder.path() };
+    let stage = Stage {
+        args: &args,
+        model,
+        costs,
+        migm,
+        folder: folder.path(),
+    };
 
     let ours = stage.run("scheme-b")?;
     let baseline = stage.run("sequential")?;
@@ -140,20 +261,37 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
         print_text(&table::batch(&report))?;
     }
     let good = ours.iter().chain(&baseline).all(|(_, summary)| all_done(summary));
-    Ok(if good { ExitCode::SUCCESS } else { ExitCode::from(exit::FAILED) })
+    Ok(if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(exit::FAILED)
+    })
 }
 
 /// Reads the smallest slice's figures from the NVML of a GPU of that model.
 fn look(gpu: &str) -> Result<Model, Failure> {
-    let folder = tempfile::Builder::new().prefix("migm-look-").tempdir().map_err(failed("make a folder"))?;
-    sim::objects().and_then(|objects| objects.link(folder.path(), true)).map_err(Failure::no_gpu)?;
+    let folder = tempfile::Builder::new()
+        .prefix("migm-look-")
+        .tempdir()
+        .map_err(failed("make a folder"))?;
+    sim::objects()
+        .and_then(|objects| objects.link(folder.path(), true))
+        .map_err(Failure::no_gpu)?;
     let simulated = SimulatedGpu::create(folder.path(), gpu, true, 1.0).map_err(Failure::input)?;
-    let profiles = simulated.node().and_then(|node| Ok(node.profiles(0)?)).map_err(Failure::no_gpu);
+    let profiles = simulated
+        .node()
+        .and_then(|node| Ok(node.profiles(0)?))
+        .map_err(Failure::no_gpu);
     // It has served its purpose; what is left of it is removed by `migm sim clear` too.
     let _ = simulated.remove();
-    let smallest = profiles?.into_iter().min_by_key(|profile| (profile.memory, profile.sms));
+    let smallest = profiles?
+        .into_iter()
+        .min_by_key(|profile| (profile.memory, profile.sms));
     smallest
-        .map(|profile| Model { slice: profile.memory, multiprocessors: profile.sms })
+        .map(|profile| Model {
+            slice: profile.memory,
+            multiprocessors: profile.sms,
+        })
         .ok_or_else(|| Failure::input(format_args!("{gpu} offers no MIG profiles")))
 }
 
@@ -177,12 +315,18 @@ impl Stage<'_> {
         };
         // Held until the end, so that the supervisor stays between the parts.
         let mut client = wanted.connect_or_start().map_err(Failure::no_gpu)?;
-        let options =
-            BatchOptions { migm: self.migm.clone(), wanted: wanted.clone(), output_to_stderr: self.args.json };
+        let options = BatchOptions {
+            migm: self.migm.clone(),
+            wanted: wanted.clone(),
+            output_to_stderr: self.args.json,
+        };
         let mut summaries = Vec::new();
         for (part, roles) in PARTS {
             crate::job::say(format_args!("{policy}: part `{part}`"));
-            let spec = BatchSpec { name: format!("demo-{part}"), jobs: self.jobs(part, roles) };
+            let spec = BatchSpec {
+                name: format!("demo-{part}"),
+                jobs: self.jobs(part, roles),
+            };
             let mut progress = Progress::new();
             let ended = batch::run(&spec, &options, &mut |news| progress.show(news));
             progress.end();
@@ -196,8 +340,11 @@ impl Stage<'_> {
         let mut jobs = Vec::new();
         for role in roles {
             for number in 1..=role.count {
-                let name =
-                    if role.count == 1 { role.name.to_owned() } else { format!("{}-{number}", role.name) };
+                let name = if role.count == 1 {
+                    role.name.to_owned()
+                } else {
+                    format!("{}-{number}", role.name)
+                };
                 jobs.push(self.job(name, part, role));
             }
         }
@@ -206,13 +353,18 @@ impl Stage<'_> {
 
     fn job(&self, name: String, part: &str, role: &Role) -> JobSpec {
         let bytes = |share: f64| share_of(self.model.slice, share);
-        let mut command: Vec<std::ffi::OsString> = vec![self.migm.clone().into(), "play".into(), role.program.into()];
+        let mut command: Vec<std::ffi::OsString> =
+            vec![self.migm.clone().into(), "play".into(), role.program.into()];
         let mut argument = |name: &str, value: u64| {
             command.push(name.into());
             command.push(value.to_string().into());
         };
         argument("--iterations", role.iterations);
-        for (name, share) in [("--start", role.start), ("--growth", role.growth), ("--jump", role.jump)] {
+        for (name, share) in [
+            ("--start", role.start),
+            ("--growth", role.growth),
+            ("--jump", role.jump),
+        ] {
             if share > 0.0 {
                 argument(name, bytes(share));
             }
@@ -256,7 +408,11 @@ fn cost_table(slice_multiprocessors: u32) -> String {
     for kernel in KERNELS {
         let multiprocessors = (f64::from(slice_multiprocessors) * kernel.slices).round();
         // Writing to a string does not fail.
-        let _ = writeln!(text, "{} = {{ seconds = {}, sms = {multiprocessors} }}", kernel.name, kernel.seconds);
+        let _ = writeln!(
+            text,
+            "{} = {{ seconds = {}, sms = {multiprocessors} }}",
+            kernel.name, kernel.seconds
+        );
     }
     for name in MINOR_KERNELS {
         let _ = writeln!(text, "{name} = {MINOR_SECONDS}");

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::daemon::config::policy_named;
 use crate::daemon::error::DaemonError;
 use crate::daemon::{self, Options};
 use crate::schedule::Policy;
@@ -29,7 +28,7 @@ pub struct SupervisorArgs {
     #[arg(long, value_name = "X", requires = "sim", value_parser = time_scale)]
     time_scale: Option<f64>,
     /// How jobs are placed: scheme-b or sequential.
-    #[arg(long, value_name = "POLICY", value_parser = policy_named)]
+    #[arg(long, value_name = "POLICY", value_parser = str::parse::<Policy>)]
     policy: Option<Policy>,
 }
 

@@ -8,7 +8,7 @@ use super::forecast::Track;
 use super::gpus::Use;
 use super::machine::{Answer, Moment, Order};
 use super::owner::Owner;
-use super::slices::{Origin, Slice};
+use super::slices::{Origin, Slice, stranger};
 use super::state::Step;
 use crate::control::{AttemptRecord, Grant, JobState, Reply};
 use crate::layout::Slot;
@@ -261,6 +261,9 @@ impl Owner {
         for id in refused {
             self.give_up(id, reason.clone(), now);
         }
+        self.unsurveyed = (0..self.gpus.len())
+            .filter(|index| self.gpus[*index].used == Use::Existing)
+            .collect();
         self.feed(now);
         self.orders.push(Order::Survey);
     }
@@ -350,33 +353,24 @@ impl Owner {
         }
     }
 
-    /// Idle instances of others become slices, and those that their owners use again are none.
+    /// Instances of others become slices. One that its owner runs on counts as leased to a stranger, so
+    /// that a job waits for it rather than being told that there is none.
     fn offer_existing(&mut self, index: usize, occupied: &[u32], now: f64) {
-        let ours = |slice: &&Slice| slice.gpu == index && slice.origin == Origin::Existing;
-        let taken: Vec<Incarnation> = self
-            .slices
-            .iter()
-            .filter(|(_, slice)| ours(slice) && slice.job.is_none())
-            .filter(|(_, slice)| slice.gi.is_some_and(|gi| occupied.contains(&gi)))
-            .map(|(number, _)| *number)
-            .collect();
-        for number in taken {
-            self.slices.remove(&number);
-            self.step(now, Event::Vanished { slice: number });
-        }
-        let gpu = &self.gpus[index];
-        let known = |gi: u32| {
+        let is_known = |gi: u32| {
             self.slices
                 .values()
-                .any(|slice| ours(&slice) && slice.gi == Some(gi))
+                .any(|slice| slice.gpu == index && slice.gi == Some(gi))
         };
+        let gpu = &self.gpus[index];
         let fresh: Vec<Slice> = gpu
             .foreign
             .iter()
-            .filter(|one| one.uuid.is_some() && !occupied.contains(&one.gi) && !known(one.gi))
+            .filter(|one| one.uuid.is_some() && !is_known(one.gi))
             .filter_map(|one| {
                 let slot = gpu.slot(one.profile, one.placement)?;
-                Some(Slice::there(index, gpu, slot, Origin::Existing, one))
+                let mut slice = Slice::there(index, gpu, slot, Origin::Existing, one);
+                slice.taken = occupied.contains(&one.gi);
+                Some(slice)
             })
             .collect();
         for slice in fresh {
@@ -385,6 +379,39 @@ impl Owner {
             let event = Self::slice_event(number, &slice);
             self.slices.insert(number, slice);
             self.step(now, event);
+        }
+        let existing: Vec<Incarnation> = self
+            .slices
+            .iter()
+            .filter(|(_, slice)| {
+                slice.gpu == index && slice.origin == Origin::Existing && slice.job.is_none()
+            })
+            .map(|(number, _)| *number)
+            .collect();
+        for number in existing {
+            self.note_taken(number, occupied, now);
+        }
+        if self.unsurveyed.remove(&index) && self.unsurveyed.is_empty() {
+            self.queue_waiting(now);
+        }
+    }
+
+    /// The owner of an unleased slice has come to run on it, or has gone.
+    fn note_taken(&mut self, number: Incarnation, occupied: &[u32], now: f64) {
+        let Some(slice) = self.slices.get_mut(&number) else {
+            return;
+        };
+        let taken = slice.gi.is_some_and(|gi| occupied.contains(&gi));
+        if std::mem::replace(&mut slice.taken, taken) == taken || slice.job.is_some() {
+            return;
+        }
+        let event = Self::slice_event(number, slice);
+        if taken {
+            self.step(now, Event::Vanished { slice: number });
+            self.step(now, event);
+        } else {
+            let job = stranger(number);
+            self.step(now, Event::Ended { job, again: None });
         }
     }
 }

@@ -99,21 +99,9 @@ fn method<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Method, D
 }
 
 fn policy<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Policy, D::Error> {
-    policy_named(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
-}
-
-/// A policy by the name that the command line and the configuration use.
-///
-/// # Errors
-/// There is none of that name; the text lists those there are.
-pub fn policy_named(name: &str) -> Result<Policy, String> {
-    match name {
-        "scheme-b" => Ok(Policy::SchemeB),
-        "sequential" => Ok(Policy::Sequential),
-        _ => Err(format!(
-            "`{name}` is no policy; there are scheme-b and sequential"
-        )),
-    }
+    String::deserialize(deserializer)?
+        .parse()
+        .map_err(serde::de::Error::custom)
 }
 
 impl Config {

@@ -19,7 +19,7 @@ use super::error::DaemonError;
 use super::gpus::{PlacedGpu, Use};
 use super::job::{Job, Peer};
 use super::machine::{Moment, Order, Watched};
-use super::slices::{Origin, Slice};
+use super::slices::{Origin, Slice, stranger};
 use super::state::{SimulatedState, State, Step, VERSION};
 use crate::control::{JobState, Reply};
 use crate::schedule::{Event, GpuIndex, Need, Policy, Scheduler};
@@ -110,6 +110,8 @@ pub struct Owner {
     pub(super) relaunch: f64,
     /// Why instances cannot be made, once the driver has said so.
     pub(super) forbidden: Option<String>,
+    /// GPUs whose foreign instances are to be used and have not been looked at.
+    pub(super) unsurveyed: BTreeSet<usize>,
     pub(super) dirty: bool,
     pub(super) watch_changed: bool,
     pub(super) changed_jobs: BTreeSet<JobId>,
@@ -148,6 +150,7 @@ impl Owner {
             context_cost: None,
             relaunch: 0.0,
             forbidden: None,
+            unsurveyed: BTreeSet::new(),
             dirty: true,
             watch_changed: false,
             changed_jobs: BTreeSet::new(),
@@ -209,7 +212,7 @@ impl Owner {
         }
     }
 
-    /// Tells a fresh scheduler all that is known.
+    /// Tells a fresh scheduler of all slices, then of the jobs that wait.
     pub(super) fn feed(&mut self, now: f64) {
         self.scheduler = Scheduler::new(self.settings.policy, Incarnation(self.next_slice));
         for index in 0..self.gpus.len() {
@@ -224,15 +227,30 @@ impl Owner {
         for event in there {
             self.step(now, event);
         }
-        let waiting: Vec<(JobId, u64)> = self
+        self.queue_waiting(now);
+    }
+
+    /// Puts a job into the scheduler's queue. Where slices of others are used, that waits for the first
+    /// look at them: before it there seems to be none, now and for ever.
+    pub(super) fn queue(&mut self, job: JobId, now: f64) {
+        if !self.unsurveyed.is_empty() {
+            return;
+        }
+        let device_bytes = self.jobs.get(&job).map_or(0, |job| job.need);
+        let need = Need { device_bytes };
+        self.step(now, Event::Arrived { job, need });
+    }
+
+    /// Queues all jobs that wait and have a runner; those that the scheduler knows are not changed by it.
+    pub(super) fn queue_waiting(&mut self, now: f64) {
+        let waiting: Vec<JobId> = self
             .jobs
             .values()
             .filter(|job| job.state == JobState::Waiting && job.runner.is_some())
-            .map(|job| (job.id, job.need))
+            .map(|job| job.id)
             .collect();
-        for (job, device_bytes) in waiting {
-            let need = Need { device_bytes };
-            self.step(now, Event::Arrived { job, need });
+        for job in waiting {
+            self.queue(job, now);
         }
     }
 
@@ -243,7 +261,7 @@ impl Owner {
             profile: slice.slot.0,
             placement: slice.slot.1,
             fixed: slice.origin != Origin::Ours,
-            holder: slice.job,
+            holder: slice.job.or_else(|| slice.taken.then(|| stranger(number))),
         }
     }
 

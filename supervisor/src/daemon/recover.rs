@@ -75,3 +75,212 @@ fn adopt_one(node: &dyn Node, record: &SliceRecord, index: usize, gpu: &mut Plac
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{Profile, Rules, Table};
+    use crate::node::{Code, Gpu, Memory, MigMode, NodeError, Process};
+    use std::sync::Mutex;
+
+    const AT_0: Placement = Placement { start: 0, size: 1 };
+    const AT_1: Placement = Placement { start: 1, size: 1 };
+
+    /// A machine whose instances are what the test says. With `stuck` they are all in use.
+    struct Scripted {
+        removed: Mutex<Vec<u32>>,
+        stuck: bool,
+    }
+
+    impl Node for Scripted {
+        fn gpus(&self) -> Result<Vec<Gpu>, NodeError> {
+            Ok(vec![])
+        }
+        fn driver(&self) -> Result<String, NodeError> {
+            Ok("535.1".into())
+        }
+        fn profiles(&self, _: u32) -> Result<Vec<Profile>, NodeError> {
+            Ok(vec![])
+        }
+        fn instances(&self, _: u32) -> Result<Vec<Instance>, NodeError> {
+            Ok(vec![])
+        }
+        fn create(&self, _: u32, _: &Profile, _: Placement) -> Result<Instance, NodeError> {
+            Err(NodeError::Nvml {
+                tried: "creating".into(),
+                code: Code::NOT_SUPPORTED,
+            })
+        }
+        fn destroy(&self, _: u32, gi: u32) -> Result<(), NodeError> {
+            if self.stuck {
+                return Err(NodeError::Nvml {
+                    tried: "removing".into(),
+                    code: Code::IN_USE,
+                });
+            }
+            self.removed.lock().unwrap().push(gi);
+            Ok(())
+        }
+        fn energy_mj(&self, _: u32) -> Result<Option<u64>, NodeError> {
+            Ok(None)
+        }
+        fn memory(&self, _: u32) -> Result<Memory, NodeError> {
+            Ok(Memory::default())
+        }
+        fn slice_memory(&self, _: &str) -> Result<Memory, NodeError> {
+            Ok(Memory::default())
+        }
+        fn processes(&self, _: u32) -> Result<Vec<Process>, NodeError> {
+            Ok(vec![])
+        }
+    }
+
+    fn gpu(foreign: Vec<Instance>) -> PlacedGpu {
+        let profile = Profile {
+            id: 19,
+            name: "1g.5gb".into(),
+            compute: 1,
+            sms: 14,
+            memory: 5 << 30,
+            count: 2,
+            engines: [0; 5],
+            placements: vec![AT_0, AT_1],
+        };
+        PlacedGpu {
+            gpu: Gpu {
+                index: 0,
+                name: "A100".into(),
+                uuid: "GPU-a".into(),
+                memory: 40 << 30,
+                mode: MigMode::On,
+            },
+            used: super::super::gpus::Use::Reshaped,
+            table: std::sync::Arc::new(Table::build(vec![profile.clone()], Rules::default()).unwrap()),
+            profiles: vec![profile],
+            foreign,
+        }
+    }
+
+    fn instance(gi: u32, placement: Placement, whole: bool) -> Instance {
+        Instance {
+            gi,
+            profile: 19,
+            placement,
+            cis: if whole { vec![0] } else { vec![] },
+            uuid: whole.then(|| format!("MIG-{gi}")),
+            memory: whole.then_some(4 << 30),
+        }
+    }
+
+    fn record(slice: u64, gi: Option<u32>, placement: Placement, step: Step) -> SliceRecord {
+        SliceRecord {
+            slice: Incarnation(slice),
+            gpu_uuid: "GPU-a".into(),
+            gi,
+            profile: 19,
+            start: placement.start,
+            size: placement.size,
+            step,
+        }
+    }
+
+    /// Adopted slices, what is left as foreign, and what was removed.
+    fn recover(
+        records: Vec<SliceRecord>,
+        there: Vec<Instance>,
+        stuck: bool,
+    ) -> (BTreeMap<Incarnation, Slice>, Vec<Instance>, Vec<u32>) {
+        let node = Scripted {
+            removed: Mutex::default(),
+            stuck,
+        };
+        let state = State {
+            slices: records,
+            ..State::default()
+        };
+        let mut gpus = vec![gpu(there)];
+        let slices = adopt(&node, &state, &mut gpus);
+        (slices, gpus.remove(0).foreign, node.removed.into_inner().unwrap())
+    }
+
+    #[test]
+    fn ours_is_adopted_and_a_neighbour_of_the_same_kind_stays_foreign() {
+        let there = vec![instance(7, AT_0, true), instance(8, AT_1, true)];
+        let (slices, foreign, removed) = recover(vec![record(3, Some(7), AT_0, Step::Ready)], there, false);
+        assert_eq!(slices[&Incarnation(3)].gi, Some(7));
+        assert_eq!(slices[&Incarnation(3)].memory, 4 << 30);
+        assert_eq!(foreign, [instance(8, AT_1, true)]);
+        assert!(removed.is_empty());
+    }
+
+    #[test]
+    fn killed_after_the_gpu_instance_and_before_its_compute_instance() {
+        let (slices, foreign, removed) = recover(
+            vec![record(3, None, AT_0, Step::Creating)],
+            vec![instance(7, AT_0, false)],
+            false,
+        );
+        assert!(slices.is_empty() && foreign.is_empty());
+        assert_eq!(removed, [7]);
+    }
+
+    #[test]
+    fn killed_after_a_create_and_before_it_was_noted() {
+        let (slices, ..) = recover(
+            vec![record(3, None, AT_0, Step::Creating)],
+            vec![instance(7, AT_0, true)],
+            false,
+        );
+        let slice = &slices[&Incarnation(3)];
+        assert_eq!(
+            (slice.gi, slice.step, slice.origin),
+            (Some(7), Step::Ready, Origin::Ours)
+        );
+    }
+
+    #[test]
+    fn killed_before_a_create_or_after_a_destroy() {
+        let records = vec![
+            record(3, None, AT_0, Step::Creating),
+            record(4, Some(8), AT_1, Step::Destroying),
+        ];
+        let (slices, foreign, removed) = recover(records, vec![], false);
+        assert!(slices.is_empty() && foreign.is_empty() && removed.is_empty());
+    }
+
+    #[test]
+    fn killed_between_the_two_halves_of_a_destroy() {
+        let (slices, _, removed) = recover(
+            vec![record(4, Some(8), AT_1, Step::Destroying)],
+            vec![instance(8, AT_1, false)],
+            false,
+        );
+        assert!(slices.is_empty());
+        assert_eq!(removed, [8]);
+    }
+
+    #[test]
+    fn another_instance_at_our_place_is_not_ours() {
+        let (slices, foreign, removed) = recover(
+            vec![record(4, Some(8), AT_1, Step::Ready)],
+            vec![instance(9, AT_1, true)],
+            false,
+        );
+        assert!(slices.is_empty() && removed.is_empty());
+        assert_eq!(foreign.len(), 1);
+    }
+
+    #[test]
+    fn a_half_that_cannot_be_removed_takes_room_and_stays_named() {
+        let (slices, foreign, _) = recover(
+            vec![record(4, Some(8), AT_1, Step::Destroying)],
+            vec![instance(8, AT_1, false)],
+            true,
+        );
+        assert!(foreign.is_empty());
+        let slice = &slices[&Incarnation(4)];
+        assert_eq!(slice.origin, Origin::Left);
+        let kept = slice.record(Incarnation(4), &[gpu(vec![])]).unwrap();
+        assert_eq!(kept.step, Step::Destroying);
+    }
+}

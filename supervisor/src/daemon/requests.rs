@@ -109,9 +109,6 @@ impl Owner {
             held = batch.started.is_none();
             batch.ended = None;
         }
-        let need = Need {
-            device_bytes: job.need,
-        };
         job.state = if held { JobState::Held } else { JobState::Waiting };
         self.jobs.insert(id, job);
         self.set_role(peer, Role::Runner(id));
@@ -124,7 +121,7 @@ impl Owner {
         self.reply(peer, Reply::Accepted { job: id, notice });
         self.changed(id);
         if !held {
-            self.step(now, Event::Arrived { job: id, need });
+            self.queue(id, now);
         }
     }
 
@@ -227,7 +224,6 @@ impl Owner {
             return;
         }
         tracing::info!(job = %id, state = ?job.state, "its runner is back");
-        let was_there = job.runner.is_some();
         job.runner = Some(peer);
         job.runner_process = credentials.and_then(|who| ProcessId::of(who.pid));
         job.page = Some(page);
@@ -240,9 +236,6 @@ impl Owner {
             job.leader = held.pid.and_then(ProcessId::of);
         }
         let (state, attempt) = (job.state, job.attempt());
-        let need = Need {
-            device_bytes: job.need,
-        };
         let missed = job.grant.clone().filter(|_| held.grant.is_none());
         let reason = job.note.clone().unwrap_or_default();
         self.set_role(peer, Role::Runner(id));
@@ -255,7 +248,7 @@ impl Owner {
         );
         self.changed(id);
         match (state, missed) {
-            (JobState::Waiting, _) if !was_there => self.step(now, Event::Arrived { job: id, need }),
+            (JobState::Waiting, _) => self.queue(id, now),
             (JobState::Moving, _) => self.reply(peer, Reply::Move { attempt, reason }),
             (_, Some(grant)) => self.reply(peer, Reply::Grant(grant)),
             _ => {}
@@ -434,11 +427,8 @@ impl Owner {
                 continue;
             }
             job.state = JobState::Waiting;
-            let need = Need {
-                device_bytes: job.need,
-            };
             self.changed(id);
-            self.step(now, Event::Arrived { job: id, need });
+            self.queue(id, now);
         }
         self.dirty = true;
         self.check_batch(id, now);

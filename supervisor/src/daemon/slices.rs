@@ -40,6 +40,15 @@ pub struct Slice {
     pub memory: u64,
     /// Who holds the lease.
     pub job: Option<JobId>,
+    /// Somebody who is none of our jobs runs on it.
+    pub taken: bool,
+}
+
+/// Stands for whoever runs on a slice without being a job of ours. Job numbers count up from 1, so none is
+/// met by numbers that count down from the largest.
+#[must_use]
+pub const fn stranger(slice: Incarnation) -> JobId {
+    JobId(u64::MAX - slice.0)
 }
 
 impl Slice {
@@ -56,6 +65,7 @@ impl Slice {
             uuid: Some(gpu.gpu.uuid.clone()),
             memory: gpu.gpu.memory,
             job: None,
+            taken: false,
         }
     }
 
@@ -73,6 +83,7 @@ impl Slice {
                 .memory
                 .unwrap_or_else(|| gpu.table.profile(slot.0).memory),
             job: None,
+            taken: false,
         }
     }
 
@@ -88,6 +99,7 @@ impl Slice {
             uuid: None,
             memory: gpu.table.profile(slot.0).memory,
             job: None,
+            taken: false,
         }
     }
 

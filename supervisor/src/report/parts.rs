@@ -16,10 +16,15 @@ impl BatchReport {
         for (name, summary) in ours {
             let clock = clock(summary);
             let origin = summary.started - before;
-            report.jobs.extend(summary.jobs.iter().map(|job| line(job, origin, &clock)));
+            report
+                .jobs
+                .extend(summary.jobs.iter().map(|job| line(job, origin, &clock)));
             before += summary.makespan;
             let mine = cost(summary);
-            let other = baseline.iter().find(|(other, _)| other == name).map(|(_, other)| cost(other));
+            let other = baseline
+                .iter()
+                .find(|(other, _)| other == name)
+                .map(|(_, other)| cost(other));
             report.parts.push(PartLine {
                 name: (*name).to_owned(),
                 jobs: summary.jobs.len(),
@@ -61,7 +66,11 @@ mod tests {
         assert_eq!(report.baseline.unwrap().makespan_s, 48.0);
         assert_eq!(report.throughput_ratio, Some(2.0));
         assert_eq!(report.energy_ratio, Some(2.0));
-        let ratios: Vec<_> = report.parts.iter().map(|part| (part.jobs, part.throughput_ratio)).collect();
+        let ratios: Vec<_> = report
+            .parts
+            .iter()
+            .map(|part| (part.jobs, part.throughput_ratio))
+            .collect();
         assert_eq!(ratios, [(2, Some(4.0)), (2, Some(1.0))]);
         assert_eq!((report.reconfigurations, report.early_restarts), (10, 2));
         // The second part's first attempt starts when the first part has ended: 4 wall seconds, 8 simulated.
