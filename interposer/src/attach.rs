@@ -20,11 +20,12 @@ use std::time::Duration;
 
 use migm_shared::page::{Class, CounterPage, DEVICES, Tally};
 
+use crate::caller::{self, Caller};
 use crate::devices::{self, Devices};
 use crate::notes::{Mark, Notes, now_ns};
 use crate::pagefile::PageFile;
 use crate::thread::Lanes;
-use crate::{descriptor, errno, ledger, link, log, sender, settings};
+use crate::{descriptor, errno, ledger, log, sender, settings};
 
 /// Written by all threads, so kept off the lines of what they only read.
 #[derive(Debug)]
@@ -229,9 +230,9 @@ fn start() -> Option<&'static Attachment> {
         descriptor::close_inherited();
         ledger::clear();
     }
-    let (file, link) = link::open()?;
-    let attempt = settings::attempt();
-    let (file, slot) = link::join(file, attempt.as_deref())?;
+    let caller = Caller::read();
+    let (file, socket) = caller.open()?;
+    let (file, slot) = caller::join(file, caller.attempt())?;
     let PageFile { page, file } = file;
     let attachment = Box::leak(Box::new(Attachment {
         page,
@@ -242,7 +243,7 @@ fn start() -> Option<&'static Attachment> {
         peaks: Peaks([const { AtomicU64::new(0) }; DEVICES]),
     }));
     log::line(format_args!("process {pid} counts in slot {slot}"));
-    sender::start(attachment, link, file);
+    sender::start(attachment, caller, socket, file);
     Some(attachment)
 }
 

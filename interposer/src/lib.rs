@@ -10,7 +10,7 @@
 //! 3. The [real function](driver), found by handle, does the allocation. Its result is the program's result,
 //!    whatever it is; nothing of ours can change it.
 //! 4. At the first success the process [attaches](attach): it reads the [devices]' UUIDs, asks the supervisor
-//!    over its [socket](link) for the job's counter [page](pagefile), takes a slot there, and starts the
+//!    ([caller], [link]) for the job's counter [page](pagefile), takes a slot there, and starts the
 //!    [sender] thread. Without a supervisor it counts in a page of its own.
 //! 5. The [ledger] keeps the address with its size, class and device, and adds the size to the page: live
 //!    bytes and their peak are exact from that moment on, and stay readable after the process, however it ends.
@@ -41,6 +41,7 @@
 
 pub mod abi;
 pub mod attach;
+pub mod caller;
 pub mod descriptor;
 pub mod devices;
 pub mod driver;

@@ -6,16 +6,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use migm_shared::frame::{Decoder, Message, encode};
-use migm_shared::ids::AttemptId;
-use migm_shared::report::{Hello, Report, Welcome};
+use migm_shared::frame::{Decoder, Message};
+use migm_shared::report::Welcome;
 
 use crate::descriptor::Descriptor;
-use crate::pagefile::PageFile;
-use crate::{log, settings};
-
-/// How long the first allocation of a job waits for the job's page.
-const PATIENCE: Duration = Duration::from_millis(100);
 
 /// A connected, non-blocking stream socket.
 #[derive(Debug)]
@@ -30,73 +24,9 @@ pub enum Sent {
     Gone,
 }
 
-/// Finds the page to count in, and the supervisor. A job's process asks for the job's page; a watched one
-/// makes its own and sends it along. Without an answer in time it counts in a page of its own, which the
-/// sender thread offers later. `None` when there is no memory for a page.
+/// Connects to the socket at `path`. A full backlog is waited for until the deadline.
 #[must_use]
-pub fn open() -> Option<(PageFile, Option<Socket>)> {
-    let deadline = Instant::now() + PATIENCE;
-    if settings::attempt().is_some() {
-        let (page, socket) = ask(deadline);
-        return Some((page.or_else(PageFile::own)?, socket));
-    }
-    let own = PageFile::own()?;
-    let socket = connect(deadline).filter(|socket| socket.greet(&own));
-    Some((own, socket))
-}
-
-/// Asks for the job's page. A connection is kept only if both sides agree on which page is used: a supervisor
-/// that answers too late would take us for a user of its page.
-fn ask(deadline: Instant) -> (Option<PageFile>, Option<Socket>) {
-    let Some(socket) = connect(deadline).filter(|socket| socket.send_hello(None)) else {
-        return (None, None);
-    };
-    match socket.welcome(deadline) {
-        Some((Welcome::Page, Some(file))) => match PageFile::received(file) {
-            Some(page) => (Some(page), Some(socket)),
-            None => {
-                log::line(format_args!(
-                    "the supervisor's page is no sealed page of this layout"
-                ));
-                (None, None)
-            }
-        },
-        Some((Welcome::OwnPage, _)) => (None, Some(socket)),
-        Some((Welcome::Page, None)) | None => (None, None),
-    }
-}
-
-/// Takes a slot in the page, or in one of our own if all are taken.
-#[must_use]
-pub fn join(file: PageFile, attempt: Option<&str>) -> Option<(PageFile, usize)> {
-    let pid = std::process::id();
-    let start = start_time();
-    let attempt = attempt
-        .and_then(|text| text.parse::<AttemptId>().ok())
-        .map_or(0, |id| id.attempt);
-    // The same process before it executed this program: its memory went with the program.
-    for before in file.page.occupants() {
-        if before.pid == pid && before.start == start {
-            file.page.leave(before);
-        }
-    }
-    if let Some(slot) = file.page.join(pid, start, attempt) {
-        return Some((file, slot));
-    }
-    let own = PageFile::own()?;
-    let slot = own.page.join(pid, start, attempt)?;
-    Some((own, slot))
-}
-
-/// Connects to the first of the sockets that answers. A full backlog is waited for until the deadline.
-#[must_use]
-pub fn connect(deadline: Instant) -> Option<Socket> {
-    settings::sockets()
-        .iter()
-        .find_map(|path| connect_to(path, deadline))
-}
-
-fn connect_to(path: &Path, deadline: Instant) -> Option<Socket> {
+pub fn connect(path: &Path, deadline: Instant) -> Option<Socket> {
     let mut address = libc::sockaddr_un {
         sun_family: libc::sa_family_t::try_from(libc::AF_UNIX).ok()?,
         sun_path: [0; 108],
@@ -128,23 +58,6 @@ fn connect_to(path: &Path, deadline: Instant) -> Option<Socket> {
 }
 
 impl Socket {
-    /// Says hello and sends the page along, where it has a file; else asks for one.
-    #[must_use]
-    pub fn greet(&self, page: &PageFile) -> bool {
-        self.send_hello(page.file.as_ref().and_then(Descriptor::number))
-    }
-
-    fn send_hello(&self, page: Option<c_int>) -> bool {
-        let hello = Report::Hello(Hello {
-            pid: std::process::id(),
-            attempt: settings::attempt(),
-            program: program(),
-            has_page: page.is_some(),
-        });
-        // The socket is fresh and its buffer empty: a hello that does not fit whole is a failure.
-        encode(&hello).is_ok_and(|frame| self.send(&frame, page) == Sent::Bytes(frame.len()))
-    }
-
     /// Hands bytes to the socket, with a descriptor if one is given.
     #[must_use]
     pub fn send(&self, bytes: &[u8], descriptor: Option<c_int>) -> Sent {
@@ -176,7 +89,8 @@ impl Socket {
     }
 
     /// Waits for the answer to hello.
-    fn welcome(&self, deadline: Instant) -> Option<(Welcome, Option<Descriptor>)> {
+    #[must_use]
+    pub fn welcome(&self, deadline: Instant) -> Option<(Welcome, Option<Descriptor>)> {
         let mut decoder = Decoder::default();
         let mut file = None;
         loop {
@@ -301,42 +215,12 @@ fn last_error() -> c_int {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
-/// The base name of the executable.
-fn program() -> String {
-    let path = std::env::current_exe().unwrap_or_default();
-    path.file_name()
-        .map(|name| name.to_string_lossy().into_owned())
-        .unwrap_or_default()
-}
-
-/// Field 22 of `/proc/self/stat`. The name in field 2 may hold blanks and brackets, so the count begins
-/// after the last bracket.
-fn start_time() -> u64 {
-    let text = std::fs::read("/proc/self/stat").unwrap_or_default();
-    let after_name = text.iter().rposition(|&byte| byte == b')').map_or(0, |at| at + 1);
-    let field = text[after_name..]
-        .split(u8::is_ascii_whitespace)
-        .filter(|field| !field.is_empty())
-        .nth(19);
-    field
-        .and_then(|digits| std::str::from_utf8(digits).ok())
-        .and_then(|digits| digits.parse().ok())
-        .unwrap_or(0)
-}
-
 const _: () = assert!(size_of::<libc::cmsghdr>() + 2 * size_of::<c_int>() == size_of::<Control>());
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_start_time_is_field_22() {
-        let text = std::fs::read_to_string("/proc/self/stat").unwrap();
-        let expected = text.rsplit_once(") ").unwrap().1.split(' ').nth(19).unwrap();
-        assert_eq!(start_time().to_string(), expected);
-        assert_ne!(start_time(), 0);
-    }
+    use crate::pagefile::PageFile;
 
     #[test]
     fn a_descriptor_crosses_a_socket() {

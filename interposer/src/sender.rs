@@ -9,8 +9,9 @@ use migm_shared::frame::encode;
 use migm_shared::report::{Event, Report, Sample};
 
 use crate::attach::Attachment;
+use crate::caller::Caller;
 use crate::descriptor::Descriptor;
-use crate::link::{self, Sent, Socket};
+use crate::link::{Sent, Socket};
 use crate::log;
 use crate::notes::{Mark, Note, now_ns};
 use crate::pagefile::PageFile;
@@ -29,9 +30,15 @@ const EVENTS: usize = 64;
 const STACK: usize = 256 << 10;
 
 /// Starts the thread. Where that fails, the page alone has the figures.
-pub fn start(attachment: &'static Attachment, socket: Option<Socket>, file: Option<Descriptor>) {
+pub fn start(
+    attachment: &'static Attachment,
+    caller: Caller,
+    socket: Option<Socket>,
+    file: Option<Descriptor>,
+) {
     let mut sender = Sender {
         attachment,
+        caller,
         page: PageFile {
             page: attachment.page,
             file,
@@ -40,6 +47,7 @@ pub fn start(attachment: &'static Attachment, socket: Option<Socket>, file: Opti
         events: Vec::new(),
         lost: 0,
         told: Vec::new(),
+        latest_ns: 0,
     };
     let work = move || {
         if catch_unwind(AssertUnwindSafe(|| sender.run())).is_err() {
@@ -56,6 +64,7 @@ pub fn start(attachment: &'static Attachment, socket: Option<Socket>, file: Opti
 
 struct Sender {
     attachment: &'static Attachment,
+    caller: Caller,
     page: PageFile,
     line: Line,
     /// Events not sent yet, oldest first.
@@ -64,6 +73,8 @@ struct Sender {
     lost: u64,
     /// What was told last of each device.
     told: Vec<Option<Figures>>,
+    /// The time of the last sample: samples go out in order of time.
+    latest_ns: u64,
 }
 
 /// Reserved bytes, allocated bytes, and the process's own counts.
@@ -109,7 +120,8 @@ impl Sender {
         self.keep_connected();
         self.flush();
         let samples = self.samples(&marks);
-        let something = !samples.is_empty() || !self.events.is_empty();
+        let waiting = !self.events.is_empty() && matches!(self.line, Line::Up { .. });
+        let something = !samples.is_empty() || waiting;
         // In order of time, but for the slot, which makes sense of the samples.
         self.send_events(|event| matches!(event, Event::Attached { .. }));
         if !samples.is_empty() && !self.send(&Report::Samples(samples)) {
@@ -188,6 +200,11 @@ impl Sender {
             samples.extend(merged(&of_device).map(|mark| sample(mark, allocated)));
         }
         samples.sort_by_key(|sample| sample.time_ns);
+        // A thread that was held up between a mark and its queue leaves a mark older than what was sent.
+        for sample in &mut samples {
+            sample.time_ns = sample.time_ns.max(self.latest_ns);
+            self.latest_ns = sample.time_ns;
+        }
         samples
     }
 
@@ -208,8 +225,7 @@ impl Sender {
             Line::Up { .. } => self.line = Line::away(),
             Line::Away { again, pause } if Instant::now() >= *again => {
                 let pause = *pause;
-                let greeted = link::connect(Instant::now()).filter(|socket| socket.greet(&self.page));
-                if let Some(socket) = greeted {
+                if let Some(socket) = self.caller.call(&self.page, Instant::now()) {
                     self.line = Line::up(socket);
                     // A supervisor that has just come needs to know the slot before anything else.
                     self.events

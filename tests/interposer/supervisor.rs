@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use migm_shared::report::Event;
+use migm_shared::report::{Event, Sample};
 
 use crate::peer::{Manner, Peer, eventually};
 use crate::programs::Program;
@@ -59,16 +59,17 @@ fn each_iteration_becomes_a_sample_with_its_peak() {
     Program::linked("steps", &["8", "60000"]).under(&peer).run();
     eventually("the connection ends", || peer.ended() == 1);
     let samples = peer.samples();
-    let marked: Vec<_> = (2..=7)
-        .map(|n| samples.iter().rfind(|sample| sample.iteration == n).copied())
-        .collect();
-    for (n, sample) in (2..=7_u64).zip(marked) {
-        let sample = sample.unwrap_or_else(|| panic!("no sample of iteration {n}: {samples:?}"));
-        assert_eq!(sample.reserved, n * 1000, "{sample:?}");
-        assert_eq!(sample.requested, n * 51_000);
-        assert_eq!((sample.allocations, sample.frees), (2 * n, n));
-        assert_eq!(sample.allocated, None);
+    for n in 2..=7_u64 {
+        let is_state = |sample: &Sample| {
+            let counts = (sample.allocations, sample.frees, sample.requested);
+            sample.iteration == n && sample.reserved == n * 1000 && counts == (2 * n, n, n * 51_000)
+        };
+        assert!(
+            samples.iter().any(is_state),
+            "no sample of iteration {n}: {samples:?}"
+        );
     }
+    assert!(samples.iter().all(|sample| sample.allocated.is_none()));
     let peaks = samples
         .iter()
         .filter(|sample| sample.peak == sample.reserved + 50_000)

@@ -155,7 +155,7 @@ fn course_of_name(
     Course::answer(look_up(handle).map(|found| table::swap(name, found)))
 }
 
-/// `dlsym`: saves the arguments, asks [`course_of_dlsym`], and jumps on with the program's own return address
+/// `dlsym`: saves the arguments, asks what to do, and jumps on with the program's own return address
 /// in place. The C library reads the caller from it to answer `RTLD_NEXT`; an ordinary call would make every
 /// wrapper that uses `RTLD_NEXT` find itself.
 ///
