@@ -1,4 +1,5 @@
 //! What the built files export, need and must not.
+#![expect(clippy::unwrap_used, reason = "a test ends at its first surprise")]
 
 mod support;
 

@@ -1,12 +1,12 @@
 //! What the commands refuse, and how: one line, the right exit code, nothing changed.
+#![expect(clippy::unwrap_used, reason = "a test ends at its first surprise")]
 
-#[path = "run/binary.rs"]
-mod binary;
+mod support;
 
 use std::fs;
 use std::process::{Command, Output, Stdio};
 
-use binary::migm;
+use support::migm;
 use tempfile::TempDir;
 
 /// Runs `migm` in an empty folder, with a socket that nobody listens at.
@@ -231,9 +231,10 @@ fn layout_counts_what_can_stand_together() {
     ] {
         assert_eq!(ask(&["--after", slot])["reachable"], reachable, "{slot}");
         let (profile, start) = slot.split_once('@').unwrap();
+        let start: u64 = start.parse().unwrap();
         let create = empty["placements"].as_array().unwrap().iter().find(|create| {
             let name = create["profile"].as_str().unwrap();
-            name.starts_with(profile) && create["start"].to_string() == start
+            name.starts_with(profile) && create["start"] == start
         });
         assert_eq!(create.unwrap()["reachable"], reachable, "{slot}");
     }

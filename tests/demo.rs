@@ -1,4 +1,5 @@
 //! The demo, whole: real processes, a simulated GPU, ours against the sequential run.
+#![expect(clippy::unwrap_used, reason = "a test ends at its first surprise")]
 
 mod support;
 

@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 out="${1:-$(mktemp -d)}"
 mkdir -p "$out"
-nvidia-smi --query-gpu=name,driver_version,mig.mode.current --format=csv,noheader
+command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=name,driver_version,mig.mode.current --format=csv,noheader || echo "no nvidia-smi"
 cargo build --release --quiet
 migm=target/release/migm
 

@@ -1,4 +1,5 @@
 //! The rooms of the supervisor stand on one another in one order, and only downwards.
+#![expect(clippy::unwrap_used, reason = "a test ends at its first surprise")]
 
 use std::path::{Path, PathBuf};
 
@@ -57,8 +58,9 @@ fn pure_rooms_do_no_io() {
         let mut files = Vec::new();
         sources(&root.join(room), &mut files);
         assert!(!files.is_empty(), "{room} has no sources");
-        for file in files {
-            let text = std::fs::read_to_string(&file).unwrap();
+        // Tests of a pure room may look at a clock; they have files of their own or stand at a file's end.
+        for file in files.iter().filter(|file| !file.ends_with("tests.rs")) {
+            let text = std::fs::read_to_string(file).unwrap();
             let code = text.split("#[cfg(test)]").next().unwrap_or("");
             for word in [
                 "std::fs",

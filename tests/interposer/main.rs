@@ -2,6 +2,7 @@
 //!
 //! The programs and the driver are in `tests/programs`, and are compiled when a test needs them. What the
 //! interposer counted is read from the page that the scripted supervisor handed out, after the program's end.
+#![expect(clippy::unwrap_used, reason = "a test ends at its first surprise")]
 
 mod counting;
 mod exports;

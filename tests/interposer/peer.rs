@@ -48,10 +48,8 @@ impl Page {
         // SAFETY: the file is ours.
         assert_eq!(unsafe { libc::ftruncate(number, bytes) }, 0);
         // SAFETY: the file is ours.
-        assert_eq!(
-            unsafe { libc::fcntl(number, libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) },
-            0
-        );
+        let sealed = unsafe { libc::fcntl(number, libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) };
+        assert_eq!(sealed, 0);
         let page = Self::map(file);
         page.page.format();
         page

@@ -12,8 +12,8 @@ use migm_supervisor::control::{
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::binary::migm;
 use crate::scripted::{Peer, Scripted, grant, until};
+use crate::support::migm;
 
 const BATCH: BatchId = BatchId(3);
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use migm_supervisor::control::{Outcome, Reply};
 
-use crate::binary::migm;
 use crate::scripted::{Scripted, grant, text};
+use crate::support::migm;
 
 /// One attempt that ends by itself.
 fn once(args: &[&str], script: &str) -> (Output, Outcome) {

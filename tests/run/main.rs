@@ -1,8 +1,8 @@
 //! `migm run` and `migm batch`, with real programs and real signals, against a supervisor that follows a
 //! script.
+#![expect(clippy::unwrap_used, reason = "a test ends at its first surprise")]
 
 mod batch;
-mod binary;
 mod ends;
 mod input;
 mod lost;
@@ -10,3 +10,6 @@ mod moves;
 mod scripted;
 mod signals;
 mod terminal;
+
+#[path = "../support/mod.rs"]
+mod support;

@@ -19,7 +19,7 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
-use crate::binary::migm;
+use crate::support::migm;
 
 /// Longer than anything here takes on a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(20);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use migm_supervisor::control::Outcome;
 

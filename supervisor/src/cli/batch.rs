@@ -13,8 +13,11 @@ use crate::report::{BatchReport, all_done, table};
 /// Run the jobs of a TOML file and report makespan, energy and each job's memory
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The jobs: tables [[job]] with command and, if wanted, name, count, mem, iterations, arrival_s, env, part
-    #[arg(value_name = "FILE.toml")]
+    /// The jobs.
+    #[arg(
+        value_name = "FILE.toml",
+        help = "The jobs: tables [[job]] with command and, if wanted, name, count, mem, iterations, arrival_s, env, part"
+    )]
     file: PathBuf,
     /// How jobs are placed: scheme-b (in order, each on the tightest slice, reshaped on demand; the default) or
     /// sequential (each GPU whole, one job at a time)

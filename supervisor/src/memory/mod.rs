@@ -9,10 +9,10 @@
 //!    says that what was seen is what will be.
 //! 3. [`Predictor::forecast`] gives the peak up to the horizon with its bounds, and whether the forecast
 //!    has settled.
-//! 4. [`decide`] weighs it against the slice: a job is moved only when the work expected to be saved
+//! 4. [`decide()`] weighs it against the slice: a job is moved only when the work expected to be saved
 //!    exceeds the work lost. After an out-of-memory that ended an attempt, [`after_oom`] gives the need.
 //!
-//! Figures are reserved bytes until [`decide`] adds what the driver charges beyond them (context, modules).
+//! Figures are reserved bytes until [`decide()`] adds what the driver charges beyond them (context, modules).
 //! Every number that the paper leaves open is fixed in [`constants`], with the reason.
 
 use std::str::FromStr;
