@@ -373,6 +373,9 @@ impl EventLoop {
     /// Writes the state, and gives out orders and outputs until there are none.
     fn settle(&mut self) {
         loop {
+            for output in self.owner.prompt() {
+                self.put(output);
+            }
             let (orders, outputs) = match self.owner.settle() {
                 Ok(todo) => todo,
                 Err(error) => {

@@ -193,13 +193,7 @@ fn simulate(
         }
     }
     // Slices and leases on a GPU that is gone are gone too; numbers are still never used twice.
-    *state = State {
-        version: state.version,
-        next_job: state.next_job,
-        next_slice: state.next_slice,
-        next_batch: state.next_batch,
-        ..State::default()
-    };
+    *state = State::fresh(state.next_job, state.next_slice, state.next_batch);
     let gpu = SimulatedGpu::create(&folder, spec, true, options.time_scale.unwrap_or(0.0))?;
     state.simulated = Some(SimulatedState {
         spec: spec.to_owned(),

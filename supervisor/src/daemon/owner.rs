@@ -20,7 +20,7 @@ use super::gpus::{PlacedGpu, Use};
 use super::job::{Job, Peer};
 use super::machine::{Moment, Order, Watched};
 use super::slices::{Origin, Slice, stranger};
-use super::state::{SimulatedState, State, Step, VERSION};
+use super::state::{SimulatedState, State, Step};
 use crate::control::{JobState, Reply};
 use crate::schedule::{Event, GpuIndex, Need, Policy, Scheduler};
 
@@ -97,6 +97,7 @@ pub struct Owner {
     pub(super) batches: BTreeMap<BatchId, Batch>,
     pub(super) clients: HashMap<Peer, Client>,
     pub(super) outputs: Vec<Output>,
+    pub(super) prompt: Vec<Output>,
     pub(super) orders: Vec<Order>,
     /// Orders without an answer that must come before the end.
     pub(super) unanswered: usize,
@@ -141,6 +142,7 @@ impl Owner {
             batches: BTreeMap::new(),
             clients: HashMap::new(),
             outputs: Vec::new(),
+            prompt: Vec::new(),
             orders: Vec::new(),
             unanswered: 0,
             next_job: state.next_job,
@@ -445,10 +447,6 @@ impl Owner {
                     .is_some_and(|batch| self.batches.contains_key(&batch))
         };
         State {
-            version: VERSION,
-            next_job: self.next_job,
-            next_slice: self.next_slice,
-            next_batch: self.next_batch,
             reconfigurations: self.reconfigurations,
             simulated: self.settings.own_simulated.clone(),
             slices: self
@@ -458,7 +456,14 @@ impl Owner {
                 .collect(),
             jobs: self.jobs.values().filter(kept).map(Job::record).collect(),
             batches: self.batches.values().map(Batch::record).collect(),
+            ..State::fresh(self.next_job, self.next_slice, self.next_batch)
         }
+    }
+
+    /// What need not wait for the state file: a process that says hello waits for its page within a call of
+    /// the user's program.
+    pub fn prompt(&mut self) -> Vec<Output> {
+        std::mem::take(&mut self.prompt)
     }
 
     /// Writes the state file if anything in it changed, then gives the orders and outputs out.
