@@ -156,6 +156,52 @@ fn layout_of_an_unknown_profile_names_the_legal_ones() {
 }
 
 #[test]
+fn a_simulated_gpu_that_is_unknown_is_bad_input_of_run_and_batch_too() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("b.toml"), "[[job]]\ncommand = 'touch ran'\n").unwrap();
+    for args in [
+        &["run", "--sim", "voodoo2", "--", "touch", "ran"][..],
+        &["batch", "b.toml", "--sim", "voodoo2"],
+    ] {
+        let output = run(&folder, args);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "{args:?}: {said}");
+        assert!(
+            said.contains("voodoo2") && said.contains("a100-40gb"),
+            "{args:?}: {said}"
+        );
+        assert!(!folder.path().join("ran").exists(), "{args:?}");
+    }
+}
+
+#[test]
+fn without_a_driver_there_is_one_line_and_the_commands_own_code() {
+    // SAFETY: NVML's initialisers do not run: only nvmlInit starts it, and that is not called.
+    if unsafe { libloading::Library::new("libnvidia-ml.so.1") }.is_ok() {
+        eprintln!("skipped: this machine has an NVIDIA driver");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("b.toml"), "[[job]]\ncommand = 'touch ran'\n").unwrap();
+    for (args, code) in [
+        (&["run", "--", "touch", "ran"][..], 125),
+        (&["batch", "b.toml"], 3),
+        (&["layout"], 3),
+    ] {
+        let output = run(&folder, args);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "{args:?}: {said}");
+        assert!(
+            said.starts_with("migm: no NVIDIA driver on this machine"),
+            "{args:?}: {said}"
+        );
+        assert!(!folder.path().join("ran").exists(), "{args:?}");
+    }
+}
+
+#[test]
 fn layout_counts_what_can_stand_together() {
     let folder = tempfile::tempdir().unwrap();
     let ask = |args: &[&str]| {

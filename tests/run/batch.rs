@@ -200,7 +200,7 @@ fn a_job_that_is_not_accepted_stops_the_batch_before_it_starts() {
         reason: "no slice here holds that".into(),
     });
     // The job that was accepted is withdrawn.
-    assert!(matches!(small.expect(), Request::Cancel { job: JobId(1) }));
+    small.expect_withdrawn();
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
     let said = String::from_utf8(output.stderr).unwrap();

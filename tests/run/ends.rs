@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use migm_supervisor::control::{Outcome, Reply};
 
@@ -79,6 +80,25 @@ fn a_program_that_cannot_run_gives_126_or_127_and_the_slice_back() {
         );
         assert_eq!(said.lines().count(), 1, "{said}");
     }
+}
+
+#[test]
+fn who_asked_for_words_is_told_of_the_waiting_and_the_slice() {
+    let scripted = Scripted::new();
+    let child = scripted
+        .run(&["--verbose", "--name", "train"], "exit 0")
+        .spawn()
+        .unwrap();
+    let (mut peer, submission) = scripted.accept_job();
+    peer.expect_silence(Duration::from_millis(1_500));
+    peer.serve_one(&grant(&submission, 1));
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.stdout, b"");
+    assert_eq!(
+        text(&output.stderr),
+        "migm: waiting for a slice for `train`\n\
+         migm: attempt 1 on 1g.5gb at 0 of NVIDIA A100-SXM4-40GB: the smallest that is free\n"
+    );
 }
 
 #[test]

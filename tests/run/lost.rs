@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use migm_supervisor::control::{Outcome, Reply, Request};
 
-use crate::scripted::{LIMIT, Scripted, grant, is_alive, map, outcomes, until, wait_for_file};
+use crate::scripted::{LIMIT, Scripted, grant, is_alive, map, outcomes, text, until, wait_for_file};
 
 #[test]
 fn the_job_goes_on_when_the_supervisor_dies_and_is_told_to_the_next() {
@@ -120,4 +120,34 @@ fn without_any_supervisor_the_job_ends_with_its_own_status() {
     let began = Instant::now();
     assert_eq!(child.wait().unwrap().code(), Some(6));
     assert!(began.elapsed() < LIMIT);
+}
+
+#[test]
+fn a_job_that_the_next_supervisor_refuses_goes_on_without_one() {
+    let mut scripted = Scripted::new();
+    let script = "while [ ! -e go ]; do sleep 0.01; done; exit 6";
+    let child = scripted.run(&[], script).spawn().unwrap();
+    let (mut peer, submission) = scripted.accept_job();
+    let grant = grant(&submission, 1);
+    peer.grant(&grant);
+    peer.expect_started(grant.attempt);
+    drop(peer);
+    scripted.die();
+    scripted.come_back();
+    let mut peer = scripted.accept();
+    assert!(matches!(peer.expect(), Request::Resume { .. }));
+    peer.say(&Reply::Refused {
+        reason: "slice 7 has gone".into(),
+    });
+    peer.expect_end();
+    fs::write(scripted.folder().join("go"), "").unwrap();
+    let began = Instant::now();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(6));
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    let said = text(&output.stderr);
+    assert_eq!(
+        said,
+        "migm: slice 7 has gone; the job goes on without a supervisor\n"
+    );
 }

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use migm_shared::page::Class;
 use migm_supervisor::control::{Figures, Outcome, Reply, Request, Unmet};
+use nix::sys::signal::{Signal, kill};
 
-use crate::scripted::{Ended, Scripted, grant, is_alive, map, wait_for_file};
+use crate::scripted::{Ended, Scripted, grant, is_alive, map, pid_of, wait_for_file};
 
 #[test]
 fn a_move_stops_the_attempt_and_starts_the_next() {
@@ -42,6 +43,26 @@ fn a_move_stops_the_attempt_and_starts_the_next() {
         seen,
         format!("{} MIG-1\n{} MIG-2\n", first.attempt, second.attempt)
     );
+}
+
+#[test]
+fn a_signal_between_two_attempts_ends_the_job_with_its_status() {
+    let scripted = Scripted::new();
+    let mut child = scripted.run(&[], "echo > ready; sleep 100").spawn().unwrap();
+    let (mut peer, submission) = scripted.accept_job();
+    let grant = grant(&submission, 1);
+    peer.grant(&grant);
+    peer.expect_started(grant.attempt);
+    wait_for_file(&scripted.folder().join("ready"));
+    peer.say(&Reply::Move {
+        attempt: grant.attempt,
+        reason: "forecast".into(),
+    });
+    assert_eq!(peer.expect_ended(grant.attempt).outcome, Outcome::Moved);
+    peer.expect_silence(Duration::from_millis(100));
+    kill(pid_of(&child), Signal::SIGINT).unwrap();
+    assert!(matches!(peer.expect(), Request::Cancel { .. }));
+    assert_eq!(child.wait().unwrap().code(), Some(130));
 }
 
 /// Starts a program, waits for its file `ready`, moves it, and says how that ended.

@@ -137,6 +137,12 @@ impl Peer {
         assert!(next.is_none(), "{next:?}");
     }
 
+    /// The runner gives its waiting job up: by a word, or by going away before it knew the job's number.
+    pub fn expect_withdrawn(&mut self) {
+        let next = self.next();
+        assert!(matches!(next, None | Some(Request::Cancel { .. })), "{next:?}");
+    }
+
     /// No request comes within this time.
     pub fn expect_silence(&mut self, time: Duration) {
         self.stream.set_read_timeout(Some(time)).unwrap();

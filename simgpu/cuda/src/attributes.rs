@@ -71,7 +71,8 @@ pub(crate) fn of(device: &Device, attribute: i32) -> Answer<i32> {
         87 => 2,                  // single to double precision
         89..=91 => 1,             // managed at the same time, preemption, registered pointers
         92..=94 | 122 | 123 => 0, // stream memory operations are not modelled
-        95 | 96 => 0,             // cooperative launches are not modelled
+        95 => 1,                  // cooperative launches
+        96 => 0,                  // those over several devices
         97 => shared - RESERVED_SHARED,
         98 => 0,
         99 => 1, // registers host memory

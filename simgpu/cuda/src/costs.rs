@@ -16,7 +16,7 @@
 //! stencil = { seconds = 0.5, sms = 20 }      # it can use 20 at most
 //! ```
 //!
-//! Such a kernel, able to use `d = min(all, sms)` multiprocessors, takes `seconds * max(1, d / s)` on a slice of `s`.
+//! Names are those in the image: of a C++ kernel the mangled one, `_Z4axpyPf`. Such a kernel, able to use `d = min(all, sms)` multiprocessors, takes `seconds * max(1, d / s)` on a slice of `s`.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

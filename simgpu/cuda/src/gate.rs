@@ -4,6 +4,7 @@
 //! the entry points themselves are ordinary safe code.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::io::Write;
 use std::ptr::NonNull;
 
 use crate::code::{Answer, Code};
@@ -14,6 +15,11 @@ pub(crate) fn answer(found: Answer) -> c_int {
         Ok(()) => 0,
         Err(Code(number)) => number,
     }
+}
+
+/// Says something to the person who runs the program, in one line on stderr. Nothing is wrong if nobody listens.
+pub(crate) fn say(what: std::fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "simgpu: {what}");
 }
 
 /// Declares exported entry points. The body is an expression of type [`Answer`].

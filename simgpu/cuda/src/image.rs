@@ -40,7 +40,10 @@ pub(crate) fn at(address: Host) -> Answer<Image> {
             ..Image::default()
         }),
         ELF => cubin(bytes).ok_or(Code::INVALID_IMAGE),
-        _ => ptx::parse(bytes.text(0)?).map_err(|_| Code::INVALID_PTX),
+        _ => {
+            let text = bytes.text(0).map_err(|_| Code::INVALID_IMAGE)?;
+            ptx::parse(text).map_err(|_| Code::INVALID_PTX)
+        }
     }
 }
 
@@ -134,8 +137,12 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_invalid_ptx_and_null_is_invalid_value() {
+    fn text_that_is_no_ptx_bytes_that_are_no_image_and_null_have_their_own_codes() {
         assert_eq!(at(address(b"nonsense\0")).unwrap_err(), Code::INVALID_PTX);
+        assert_eq!(
+            at(address(b"\xff\xfe\xfd\xfc\0")).unwrap_err(),
+            Code::INVALID_IMAGE
+        );
         assert_eq!(at(Host(std::ptr::null_mut())).unwrap_err(), Code::INVALID_VALUE);
         assert_eq!(file("/nonexistent").unwrap_err(), Code::FILE_NOT_FOUND);
     }

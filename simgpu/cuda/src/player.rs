@@ -14,8 +14,9 @@ use std::time::Duration;
 use simgpu::machine::Machine;
 
 use crate::code::{Answer, Code};
+use crate::gate::say;
 use crate::process::Process;
-use crate::slice::Slice;
+use crate::slice::{GivenBack, Slice};
 use crate::timeline::{Due, LaneId, Ticket, Timeline, Work};
 
 /// Wall time between two looks at rates that other processes can change.
@@ -41,15 +42,10 @@ pub(crate) enum HostCall {
         stream: u64,
         data: UserData,
     },
-    /// Memory freed in stream order: given back to the slice when the stream gets there.
-    Give {
-        device: usize,
-        place: crate::blocks::Place,
-    },
 }
 
 /// A call on its way to the thread that makes it, and the step to end afterwards.
-type Called = (HostCall, Option<Ticket>);
+type Called = (HostCall, Ticket);
 
 /// The program's own argument to its host function; only handed back to it.
 #[derive(Debug)]
@@ -61,7 +57,7 @@ unsafe impl Send for UserData {}
 /// The lanes of this process and who waits for them.
 #[derive(Debug)]
 pub(crate) struct Player {
-    timeline: Mutex<Timeline<Slice, HostCall>>,
+    timeline: Mutex<Timeline<Slice>>,
     /// Something was submitted, or somebody began to wait.
     submitted: Condvar,
     /// Something is done.
@@ -82,19 +78,19 @@ impl Player {
     }
 
     /// The lanes, for what neither submits nor waits.
-    pub(crate) fn timeline(&self) -> MutexGuard<'_, Timeline<Slice, HostCall>> {
+    pub(crate) fn timeline(&self) -> MutexGuard<'_, Timeline<Slice>> {
         self.timeline.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The lanes, played up to the present.
-    pub(crate) fn now(&self) -> MutexGuard<'_, Timeline<Slice, HostCall>> {
+    pub(crate) fn now(&self) -> MutexGuard<'_, Timeline<Slice>> {
         let mut timeline = self.timeline();
         self.catch_up(&mut timeline);
         timeline
     }
 
     /// Appends a step to a lane; waits first while the lane is full.
-    pub(crate) fn submit(&self, lane: LaneId, work: Work<HostCall>, after: Vec<Ticket>) -> Answer<Ticket> {
+    pub(crate) fn submit(&self, lane: LaneId, work: Work<Slice>, after: Vec<Ticket>) -> Answer<Ticket> {
         let mut timeline = self.now();
         if timeline.pending(lane) >= QUEUE {
             timeline = self.wait_while(timeline, |timeline| timeline.pending(lane) >= QUEUE);
@@ -110,7 +106,7 @@ impl Player {
 
     /// Waits until all these steps are done.
     pub(crate) fn wait(&self, tickets: &[Ticket]) {
-        let open = |timeline: &Timeline<_, _>| !tickets.iter().all(|&ticket| timeline.is_done(ticket));
+        let open = |timeline: &Timeline<_>| !tickets.iter().all(|&ticket| timeline.is_done(ticket));
         let timeline = self.now();
         if open(&timeline) {
             drop(self.wait_while(timeline, open));
@@ -119,9 +115,9 @@ impl Player {
 
     fn wait_while<'a>(
         &self,
-        mut timeline: MutexGuard<'a, Timeline<Slice, HostCall>>,
-        condition: impl Fn(&Timeline<Slice, HostCall>) -> bool,
-    ) -> MutexGuard<'a, Timeline<Slice, HostCall>> {
+        mut timeline: MutexGuard<'a, Timeline<Slice>>,
+        condition: impl Fn(&Timeline<Slice>) -> bool,
+    ) -> MutexGuard<'a, Timeline<Slice>> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         self.submitted.notify_one();
         while condition(&timeline) {
@@ -134,7 +130,7 @@ impl Player {
         timeline
     }
 
-    fn catch_up(&self, timeline: &mut Timeline<Slice, HostCall>) {
+    fn catch_up(&self, timeline: &mut Timeline<Slice>) {
         let before = timeline.steps_done;
         loop {
             let mut due = Vec::new();
@@ -144,14 +140,13 @@ impl Player {
             }
             for due in due {
                 match due {
-                    Due::Effect(HostCall::Give { device, place }) => {
+                    Due::Effect(GivenBack { device, place }) => {
                         if let Some(process) = Process::running() {
                             process.state().give_back(device, place);
                         }
                     }
-                    // The thread that runs it is there as long as the process is.
-                    Due::Effect(call) => _ = self.calls().send((call, None)),
-                    Due::Call(call, ticket) => _ = self.calls().send((call, Some(ticket))),
+                    // The thread that makes it is there as long as the process is.
+                    Due::Call(call, ticket) => _ = self.calls().send((call, ticket)),
                 }
             }
         }
@@ -174,9 +169,8 @@ impl Player {
                             stream,
                             data,
                         } => function(stream, 0, data.0),
-                        HostCall::Give { .. } => {}
                     }
-                    if let (Some(process), Some(ticket)) = (Process::running(), ticket) {
+                    if let Some(process) = Process::running() {
                         process.player.finish(ticket);
                     }
                 }
@@ -239,6 +233,6 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) {
     // SAFETY: `old` was filled in by the call that blocked the signals.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, old.as_ptr(), std::ptr::null_mut()) };
     if let Err(error) = started {
-        eprintln!("simgpu: no thread for {name}: {error}");
+        say(format_args!("no thread for {name}: {error}"));
     }
 }

@@ -11,6 +11,7 @@ use simgpu::machine::{DeviceInfo, DeviceRef, Machine, SliceRef};
 
 use crate::code::{Answer, Code};
 use crate::costs::Costs;
+use crate::gate::say;
 use crate::player::Player;
 use crate::state::State;
 
@@ -71,14 +72,13 @@ impl Process {
     }
 
     fn open() -> Answer<Self> {
-        let say = |message: &dyn std::fmt::Display| eprintln!("simgpu: {message}");
         let machine = Machine::open().map_err(|error| {
-            say(&error);
+            say(format_args!("{error}"));
             Code::NO_DEVICE
         })?;
         let costs = match std::env::var_os("SIMGPU_COSTS") {
             Some(path) => Costs::read(Path::new(&path)).map_err(|error| {
-                say(&error);
+                say(format_args!("{error}"));
                 Code::INVALID_VALUE
             })?,
             None => Costs::default(),
@@ -165,7 +165,10 @@ fn from_environment<T: std::str::FromStr>(name: &str, otherwise: T, check: impl 
     };
     let value = text.to_str().and_then(|text| text.parse().ok()).filter(check);
     value.ok_or_else(|| {
-        eprintln!("simgpu: {name}={}: not a number that it can be", text.display());
+        say(format_args!(
+            "{name}={}: not a number that it can be",
+            text.display()
+        ));
         Code::INVALID_VALUE
     })
 }

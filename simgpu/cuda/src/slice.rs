@@ -2,11 +2,20 @@
 
 use simgpu::machine::{CopyMark, KernelMark, Tenant};
 
+use crate::blocks::Place;
+use crate::player::HostCall;
 use crate::timeline::{Hardware, Load};
 
 /// This process on one slice. The slice has everything back when the last reference goes.
 #[derive(Debug)]
 pub(crate) struct Slice(pub(crate) Tenant);
+
+/// Memory freed in stream order: it goes back to the slice when the stream gets there.
+#[derive(Debug)]
+pub(crate) struct GivenBack {
+    pub(crate) device: usize,
+    pub(crate) place: Place,
+}
 
 /// A load that runs on the slice.
 #[derive(Debug)]
@@ -17,6 +26,8 @@ pub(crate) enum Mark {
 
 impl Hardware for Slice {
     type Mark = Mark;
+    type Effect = GivenBack;
+    type Call = HostCall;
 
     fn begin(&self, load: Load) -> Mark {
         match load {

@@ -7,6 +7,7 @@ use simgpu::machine::AttachError;
 
 use crate::blocks::Place;
 use crate::code::{Answer, Code};
+use crate::gate::say;
 use crate::handle::{Handle, Handles};
 use crate::memory::Memory;
 use crate::modules::Modules;
@@ -117,7 +118,7 @@ impl State {
                 .map_err(|error| match error {
                     AttachError::OutOfMemory(_) => Code::OUT_OF_MEMORY,
                     AttachError::DeviceGone | AttachError::TooManyProcesses(_) => {
-                        eprintln!("simgpu: device {device}: {error}");
+                        say(format_args!("device {device}: {error}"));
                         Code::DEVICE_UNAVAILABLE
                     }
                 })?;

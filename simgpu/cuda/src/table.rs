@@ -26,6 +26,7 @@ use crate::calls::stream::*;
 use crate::calls::stream_memory::*;
 use crate::calls::virtual_memory::*;
 use crate::code::Code;
+use crate::gate::say;
 
 /// An exported function.
 pub(crate) struct Entry {
@@ -80,7 +81,7 @@ pub(crate) fn find(base: &str, version: i32, driver: i32, per_thread: bool) -> F
 /// Answers for an entry point that is not modelled; says so once for each name.
 fn not_modelled(name: &str, said: &AtomicBool) -> c_int {
     if !said.swap(true, Ordering::Relaxed) {
-        eprintln!("simgpu: {name} is not modelled");
+        say(format_args!("{name} is not modelled"));
     }
     Code::NOT_SUPPORTED.0
 }
@@ -118,7 +119,6 @@ macro_rules! table {
 }
 
 table! {
-// ROWS
     modelled {
         cuArray3DCreate: 3020 cuArray3DCreate_v2;
         cuArray3DGetDescriptor: 3020 cuArray3DGetDescriptor_v2;
@@ -195,6 +195,7 @@ table! {
         cuKernelGetName: 12030 cuKernelGetName;
         cuKernelSetAttribute: 12000 cuKernelSetAttribute;
         cuKernelSetCacheConfig: 12000 cuKernelSetCacheConfig;
+        cuLaunchCooperativeKernel: 9000 cuLaunchCooperativeKernel, 9000 cuLaunchCooperativeKernel_ptsz;
         cuLaunchHostFunc: 10000 cuLaunchHostFunc, 10000 cuLaunchHostFunc_ptsz;
         cuLaunchKernel: 4000 cuLaunchKernel, 7000 cuLaunchKernel_ptsz;
         cuLaunchKernelEx: 11060 cuLaunchKernelEx, 11060 cuLaunchKernelEx_ptsz;
@@ -493,7 +494,6 @@ table! {
         cuIpcOpenMemHandle: 4010 cuIpcOpenMemHandle, 11000 cuIpcOpenMemHandle_v2;
         cuKernelGetParamInfo: 12040 cuKernelGetParamInfo;
         cuLaunch: 2000 cuLaunch;
-        cuLaunchCooperativeKernel: 9000 cuLaunchCooperativeKernel, 9000 cuLaunchCooperativeKernel_ptsz;
         cuLaunchCooperativeKernelMultiDevice: 9000 cuLaunchCooperativeKernelMultiDevice;
         cuLaunchGrid: 2000 cuLaunchGrid;
         cuLaunchGridAsync: 2000 cuLaunchGridAsync;
@@ -656,7 +656,6 @@ table! {
         cuWaitExternalSemaphoresAsync:
             10000 cuWaitExternalSemaphoresAsync, 10000 cuWaitExternalSemaphoresAsync_ptsz;
     }
-// END
 }
 
 #[cfg(test)]

@@ -16,6 +16,10 @@ use std::sync::Arc;
 pub(crate) trait Hardware {
     /// Proof that a load was announced.
     type Mark: std::fmt::Debug;
+    /// What a step can ask of the caller of [`Timeline::play`] that takes no time.
+    type Effect: std::fmt::Debug;
+    /// What a step can ask of it that takes its time.
+    type Call: std::fmt::Debug;
     /// A load starts.
     fn begin(&self, load: Load) -> Self::Mark;
     /// It ends.
@@ -35,7 +39,7 @@ pub(crate) enum Load {
 
 /// What a step does.
 #[derive(Debug)]
-pub(crate) enum Work<C> {
+pub(crate) enum Work<H: Hardware> {
     /// Uses the hardware: seconds of a kernel at rate 1, or bytes of a copy.
     Run { load: Load, amount: f64 },
     /// Takes this many simulated seconds whatever else goes on.
@@ -45,9 +49,9 @@ pub(crate) enum Work<C> {
     /// Nothing; it is there for what it waits for.
     Wait,
     /// Hands something to the caller of `play` at once, and takes no time.
-    Effect(C),
+    Effect(H::Effect),
     /// Hands something to the caller of `play` and lasts until [`Timeline::finish`].
-    Call(C),
+    Call(H::Call),
 }
 
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -82,17 +86,17 @@ enum Head<M> {
 }
 
 #[derive(Debug)]
-struct Step<C> {
-    work: Work<C>,
+struct Step<H: Hardware> {
+    work: Work<H>,
     after: Vec<Ticket>,
 }
 
 #[derive(Debug)]
-struct Lane<H: Hardware, C> {
+struct Lane<H: Hardware> {
     hardware: Arc<H>,
     context: u64,
     order: Order,
-    queue: VecDeque<Step<C>>,
+    queue: VecDeque<Step<H>>,
     head: Option<Head<H::Mark>>,
     submitted: u64,
     done: u64,
@@ -107,8 +111,8 @@ struct Event {
 
 /// All lanes of a process, and its events.
 #[derive(Debug)]
-pub(crate) struct Timeline<H: Hardware, C> {
-    lanes: BTreeMap<LaneId, Lane<H, C>>,
+pub(crate) struct Timeline<H: Hardware> {
+    lanes: BTreeMap<LaneId, Lane<H>>,
     events: BTreeMap<EventId, Event>,
     next_id: u64,
     clock: f64,
@@ -119,15 +123,15 @@ pub(crate) struct Timeline<H: Hardware, C> {
 }
 
 /// What became due while playing.
-#[derive(Debug, PartialEq)]
-pub(crate) enum Due<C> {
+#[derive(Debug)]
+pub(crate) enum Due<H: Hardware> {
     /// An effect.
-    Effect(C),
+    Effect(H::Effect),
     /// A call, to be ended by `finish` with this ticket.
-    Call(C, Ticket),
+    Call(H::Call, Ticket),
 }
 
-impl<H: Hardware, C> Timeline<H, C> {
+impl<H: Hardware> Timeline<H> {
     pub(crate) fn new() -> Self {
         Self {
             lanes: BTreeMap::new(),
@@ -184,7 +188,7 @@ impl<H: Hardware, C> Timeline<H, C> {
     }
 
     /// Appends a step. Play up to the present first, so that it does not start in the past.
-    pub(crate) fn submit(&mut self, id: LaneId, work: Work<C>, mut after: Vec<Ticket>) -> Option<Ticket> {
+    pub(crate) fn submit(&mut self, id: LaneId, work: Work<H>, mut after: Vec<Ticket>) -> Option<Ticket> {
         let (context, order) = self.lanes.get(&id).map(|lane| (lane.context, lane.order))?;
         let imposed = match order {
             Order::Legacy => Some(Order::Blocking),
@@ -282,7 +286,7 @@ impl<H: Hardware, C> Timeline<H, C> {
     }
 
     /// Moves the clock to `now`; what becomes due on the way is added to `due`, in order.
-    pub(crate) fn play(&mut self, now: f64, due: &mut Vec<Due<C>>) {
+    pub(crate) fn play(&mut self, now: f64, due: &mut Vec<Due<H>>) {
         loop {
             while self.start_heads(due) {}
             let next = self.next_end().filter(|&end| end <= now);
@@ -296,7 +300,7 @@ impl<H: Hardware, C> Timeline<H, C> {
 
     /// A call that `play` handed out has returned.
     pub(crate) fn finish(&mut self, ticket: Ticket) {
-        let calling = |lane: &Lane<H, C>| matches!(lane.head, Some(Head::Calling));
+        let calling = |lane: &Lane<H>| matches!(lane.head, Some(Head::Calling));
         if self
             .lanes
             .get(&ticket.lane)
@@ -308,14 +312,14 @@ impl<H: Hardware, C> Timeline<H, C> {
     }
 
     /// Starts the head of each lane that can; answers whether anything ended at once, so that others may start.
-    fn start_heads(&mut self, due: &mut Vec<Due<C>>) -> bool {
+    fn start_heads(&mut self, due: &mut Vec<Due<H>>) -> bool {
         let mut ended = false;
         let idle = self
             .lanes
             .iter()
             .filter(|(_, lane)| lane.head.is_none() && !lane.queue.is_empty());
         for id in idle.map(|(&id, _)| id).collect::<Vec<_>>() {
-            let waits = |step: &Step<C>| !step.after.iter().all(|&ticket| self.is_done(ticket));
+            let waits = |step: &Step<H>| !step.after.iter().all(|&ticket| self.is_done(ticket));
             if self
                 .lanes
                 .get(&id)
@@ -394,7 +398,7 @@ impl<H: Hardware, C> Timeline<H, C> {
         }
     }
 
-    fn end_of(&self, lane: &Lane<H, C>) -> Option<f64> {
+    fn end_of(&self, lane: &Lane<H>) -> Option<f64> {
         match lane.head.as_ref()? {
             Head::Running { load, left, .. } => {
                 let rate = lane.hardware.rate(*load);

@@ -4,8 +4,8 @@ use crate::abi::{End2d, End3d, MEMORY_ARRAY, MEMORY_DEVICE, MEMORY_HOST, MEMORY_
 use crate::code::{Answer, Code};
 use crate::gate::Host;
 use crate::handle::Handle;
-use crate::player::HostCall;
 use crate::process::Process;
+use crate::slice::Slice;
 use crate::space::DEVICE_BASE;
 use crate::state::State;
 use crate::timeline::{Load, Work};
@@ -228,7 +228,7 @@ impl Transfer {
     }
 
     /// What the stream has to do for it; `None` if the hardware is not needed.
-    pub(crate) fn work(&self, process: &Process) -> Option<Work<HostCall>> {
+    pub(crate) fn work(&self, process: &Process) -> Option<Work<Slice>> {
         #[expect(clippy::cast_precision_loss, reason = "byte counts are far below 2^53")]
         let amount = self.bytes as f64;
         match (self.to.1, self.from.1) {

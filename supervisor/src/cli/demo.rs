@@ -53,13 +53,18 @@ struct Kernel {
 /// by its kernels and not by its start.
 const KERNELS: &[Kernel] = &[
     Kernel {
-        name: "nearest_distance",
-        seconds: 0.24,
+        name: "boxes_force",
+        seconds: 0.30,
         slices: 1.0,
     },
     Kernel {
         name: "stencil_step",
         seconds: 0.30,
+        slices: 1.0,
+    },
+    Kernel {
+        name: "lu_update",
+        seconds: 0.28,
         slices: 1.0,
     },
     Kernel {
@@ -71,6 +76,11 @@ const KERNELS: &[Kernel] = &[
         name: "kmeans_assign",
         seconds: 0.26,
         slices: 1.5,
+    },
+    Kernel {
+        name: "particles_weigh",
+        seconds: 0.26,
+        slices: 1.0,
     },
     Kernel {
         name: "decoder_attend",
@@ -94,15 +104,21 @@ const KERNELS: &[Kernel] = &[
     },
 ];
 
-/// All other kernels of the programs: seconds on the whole GPU.
+/// All other kernels of the programs: so many seconds on the whole GPU each.
 const MINOR_KERNELS: &[&str] = &[
-    "nearest_reduce",
+    "boxes_fill",
     "stencil_fill",
+    "lu_fill",
+    "lu_scale",
     "diffusion_fill",
     "diffusion_coefficient",
     "kmeans_fill",
     "kmeans_seed",
     "kmeans_move",
+    "particles_fill",
+    "particles_scan",
+    "particles_totals",
+    "particles_draw",
     "decoder_fill",
     "decoder_mix",
     "decoder_append",
@@ -138,8 +154,8 @@ const STEADY: Role = Role {
 
 /// Many small jobs of one kind: the paper's homogeneous batches.
 const SMALL: &[Role] = &[Role {
-    name: "nearest",
-    program: "nearest",
+    name: "boxes",
+    program: "boxes",
     count: 21,
     ..STEADY
 }];
@@ -157,7 +173,6 @@ const MIXED: &[Role] = &[
     Role {
         name: "jumper",
         program: "jumper",
-        iterations: 100,
         start: 0.78,
         jump: 1.76,
         ..STEADY
@@ -187,7 +202,7 @@ const MIXED: &[Role] = &[
         program: "convex",
         iterations: 110,
         start: 0.2,
-        growth: 0.00021,
+        growth: 0.000_21,
         ..STEADY
     },
     Role {
@@ -197,9 +212,13 @@ const MIXED: &[Role] = &[
         ..STEADY
     },
     Role {
-        name: "stencil",
-        program: "stencil",
-        count: 2,
+        name: "lu",
+        program: "lu",
+        ..STEADY
+    },
+    Role {
+        name: "particles",
+        program: "particles",
         ..STEADY
     },
 ];

@@ -148,6 +148,10 @@ pub struct Unmet {
 
 /// From a runner or a command.
 #[derive(Clone, Debug, PartialEq, Encode, Decode)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a request lives for one send, and a box would be in each reader's way"
+)]
 pub enum Request {
     /// A new job; its counter page comes along.
     Submit(Submission),

@@ -95,6 +95,12 @@ impl Link {
         self.state = State::Closed;
     }
 
+    /// Whether [`Link::close`] has been called.
+    #[must_use]
+    pub const fn is_closed(&self) -> bool {
+        matches!(self.state, State::Closed)
+    }
+
     /// Sends, if somebody is there. What is lost with a dying supervisor is said again after
     /// [`Link::look`] has found the next.
     pub fn send(&mut self, request: &Request, attached: Option<BorrowedFd<'_>>) {

@@ -3,7 +3,7 @@
 //! 1. The runner makes the job's counter page ([`page`]), looks at standard input ([`input`]) and submits
 //!    the job to a supervisor over the [`link`], starting a private one if there is none.
 //! 2. It waits for a grant. A signal ends the waiting.
-//! 3. For each grant it starts an [`attempt`]: the user's command, in the user's environment, in a process
+//! 3. For each grant it [`launch`]es an [`attempt`]: the user's command, in the user's environment, in a process
 //!    group of its own that gets the [`terminal`] if the runner has it.
 //! 4. While the attempt lives, [`runner`] waits for signals ([`signals`]), the supervisor's word and the
 //!    clock. Signals go on to the group; a move or a cancel stops the group, with a grace time before
@@ -27,6 +27,7 @@ pub mod attempt;
 pub mod batch;
 pub mod descendants;
 pub mod input;
+pub mod launch;
 pub mod link;
 pub mod page;
 pub mod record;

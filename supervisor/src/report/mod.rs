@@ -264,14 +264,11 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn without_a_baseline_there_is_no_ratio_and_a_part_is_measured_apart() {
-        let mut report = BatchReport::new(&summary(1.0, 1.0), None);
+    fn without_a_baseline_there_is_no_ratio() {
+        let report = BatchReport::new(&summary(1.0, 1.0), None);
         assert_eq!((report.throughput_ratio, report.energy_ratio), (None, None));
         assert_eq!(report.parts.len(), 2);
         assert_eq!(report.parts[1].throughput_ratio, None);
-        report.measure_part("small", &summary(1.0, 1.0), &summary(1.0, 3.0));
-        assert_eq!(report.parts.len(), 2);
-        assert_eq!(report.parts[1].throughput_ratio, Some(3.0));
     }
 
     #[test]

@@ -83,9 +83,13 @@ fn destroy(event: Handle) -> Answer {
 
 fn record(event: Handle, stream: Handle, per_thread: bool, flags: c_uint) -> Answer {
     let (process, id, _) = find(event)?;
-    let (lane, _) = process.lane(stream, per_thread)?;
+    let (lane, context) = process.lane(stream, per_thread)?;
     if flags > 1 {
         return Err(Code::INVALID_VALUE);
+    }
+    let is_of_context = |event: &Event| event.context == context;
+    if !process.state().events.get(&event).is_some_and(is_of_context) {
+        return Err(Code::INVALID_HANDLE);
     }
     process.player.submit(lane, Work::Stamp(id), Vec::new()).map(drop)
 }

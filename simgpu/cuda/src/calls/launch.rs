@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::abi::LaunchConfig;
 use crate::code::{Answer, Code};
 use crate::contexts::current;
+use crate::costs::blocks_per_sm;
 use crate::gate::{Host, In, entries};
 use crate::handle::Handle;
 use crate::player::{HostCall, UserData};
@@ -46,6 +47,25 @@ entries! {
         let config = config.get()?;
         let stream = (config.stream, true);
         launch(function, config.grid, config.block, config.shared_bytes, stream, (parameters, extra))
+    }
+
+    /// All blocks of such a grid wait for each other, so all must be on the slice at the same time.
+    fn cuLaunchCooperativeKernel(
+        function: Handle, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint,
+        block_z: c_uint, shared: c_uint, stream: Handle, parameters: Host,
+    ) {
+        let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+        check_cooperative(grid, block)?;
+        launch(function, grid, block, shared, (stream, false), (parameters, Host::from_address(0)))
+    }
+
+    fn cuLaunchCooperativeKernel_ptsz(
+        function: Handle, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint,
+        block_z: c_uint, shared: c_uint, stream: Handle, parameters: Host,
+    ) {
+        let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+        check_cooperative(grid, block)?;
+        launch(function, grid, block, shared, (stream, true), (parameters, Host::from_address(0)))
     }
 
     fn cuLaunchHostFunc(stream: Handle, function: Option<extern "C" fn(*mut c_void)>, data: Host) {
@@ -123,6 +143,19 @@ fn launch(
         amount: cost.seconds,
     };
     process.player.submit(lane, work, Vec::new()).map(drop)
+}
+
+fn check_cooperative(grid: [u32; 3], block: [u32; 3]) -> Answer {
+    let (process, context) = current()?;
+    let device = process.state().context(context)?.device;
+    let sms = process.devices.get(device).ok_or(Code::INVALID_DEVICE)?.info.sms;
+    let threads = u32::try_from(product(block)).unwrap_or(u32::MAX).min(1024);
+    let room = u64::from(sms) * u64::from(blocks_per_sm(threads));
+    if product(grid) <= room {
+        Ok(())
+    } else {
+        Err(Code::COOPERATIVE_LAUNCH_TOO_LARGE)
+    }
 }
 
 fn host_function(

@@ -9,8 +9,8 @@ use crate::code::{Answer, Code};
 use crate::gate::{Out, entries};
 use crate::handle::Handle;
 use crate::memory::Kind;
-use crate::player::HostCall;
 use crate::process::Process;
+use crate::slice::GivenBack;
 use crate::timeline::Work;
 
 entries! {
@@ -75,7 +75,7 @@ fn free(address: u64, stream: Handle, per_thread: bool) -> Answer {
     let process = Process::get()?;
     let (lane, _) = process.lane(stream, per_thread)?;
     let allocation = process.state().memory.remove(address, Kind::Plain)?;
-    let give = HostCall::Give {
+    let give = GivenBack {
         device: allocation.device,
         place: allocation.place,
     };

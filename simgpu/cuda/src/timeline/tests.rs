@@ -11,6 +11,8 @@ struct Bench {
 
 impl Hardware for Bench {
     type Mark = Load;
+    type Effect = &'static str;
+    type Call = &'static str;
 
     fn begin(&self, load: Load) -> Load {
         match load {
@@ -35,16 +37,16 @@ impl Hardware for Bench {
     }
 }
 
-type Line = Timeline<Bench, &'static str>;
+type Line = Timeline<Bench>;
 
-fn kernel(seconds: f64, sms: u32) -> Work<&'static str> {
+fn kernel(seconds: f64, sms: u32) -> Work<Bench> {
     Work::Run {
         load: Load::Kernel { sms },
         amount: seconds,
     }
 }
 
-fn play(line: &mut Line, now: f64) -> Vec<Due<&'static str>> {
+fn play(line: &mut Line, now: f64) -> Vec<Due<Bench>> {
     let mut due = Vec::new();
     line.play(now, &mut due);
     due
@@ -196,7 +198,7 @@ fn a_call_holds_its_lane_until_it_is_finished() {
     line.submit(lane, Work::Call("called"), Vec::new());
     let end = mark(&mut line, lane);
     let due = play(&mut line, 1.0);
-    assert_eq!(due[0], Due::Effect("given"));
+    assert!(matches!(due[0], Due::Effect("given")), "{due:?}");
     let Due::Call("called", ticket) = due[1] else {
         panic!("{due:?}")
     };

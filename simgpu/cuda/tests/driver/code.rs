@@ -258,6 +258,28 @@ fn a_launch_beyond_the_limits_is_an_invalid_value() {
         0_u64
     );
     assert_eq!(bad, INVALID_HANDLE, "no such stream");
+    let cooperative = |blocks: u32| {
+        call!(
+            driver,
+            cuLaunchCooperativeKernel,
+            function,
+            blocks,
+            1,
+            1,
+            256,
+            1,
+            1,
+            0,
+            0_u64,
+            0_u64
+        )
+    };
+    assert_eq!(cooperative(8 * 108), 0);
+    assert_eq!(
+        cooperative(8 * 108 + 1),
+        720,
+        "not all blocks have room at the same time"
+    );
     let (mut blocks, mut block, mut grid) = (0_i32, 0_i32, 0_i32);
     good!(
         driver,

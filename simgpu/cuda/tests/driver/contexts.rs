@@ -241,6 +241,13 @@ fn a_context_takes_all_that_is_in_it_with_it() {
     let (address, stream, event) = (driver.allocate(10 * MIB), driver.stream(0), driver.event());
     let (small, function) = (driver.allocate(10), driver.function(c"axpy"));
     driver.launch(function, stream);
+    good!(driver, cuCtxPushCurrent_v2, keeper);
+    assert_eq!(
+        call!(driver, cuEventRecord, event, 0_u64),
+        INVALID_HANDLE,
+        "a stream of another context"
+    );
+    good!(driver, cuCtxPopCurrent_v2, 0_u64);
     assert_eq!(start - driver.free_bytes(), 12 * MIB);
     good!(driver, cuCtxDestroy_v2, context);
     good!(driver, cuCtxSetCurrent, keeper);

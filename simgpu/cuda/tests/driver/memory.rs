@@ -233,7 +233,7 @@ fn two_processes_share_one_slice_and_a_killed_one_gives_all_back() {
 fn stream_ordered_memory_goes_back_when_the_stream_gets_there() {
     if role().is_none() {
         let bench = Bench::of("a100-40gb", false, 0.2);
-        let costs = crate::timing::costs("slow = 1");
+        let costs = crate::timing::costs("slow = 5");
         bench
             .program("program")
             .set("SIMGPU_COSTS", costs.path().to_str().unwrap())

