@@ -29,11 +29,14 @@ use crate::node::{Node, Nvml};
 use crate::schedule::Policy;
 
 mod actions;
+mod attempts;
 pub mod batch;
+mod batches;
 pub mod config;
 pub mod connection;
 pub mod error;
 pub mod event_loop;
+mod existing;
 pub mod forecast;
 pub mod gpus;
 pub mod job;

@@ -12,13 +12,13 @@ use migm_shared::ids::{BatchId, Incarnation, JobId};
 use migm_shared::report::Welcome;
 use nix::sys::signal::Signal;
 
-use super::batch::{Batch, NodeFacts, all_ended};
+use super::batch::{Batch, NodeFacts};
 use super::config::Config;
 use super::connection::Credentials;
 use super::error::DaemonError;
 use super::gpus::{PlacedGpu, Use};
 use super::job::{Job, Peer};
-use super::machine::{Moment, Order, Watched};
+use super::machine::{Order, Watched};
 use super::slices::{Origin, Slice, stranger};
 use super::state::{SimulatedState, State, Step};
 use crate::control::{JobState, Reply};
@@ -319,20 +319,6 @@ impl Owner {
         }
     }
 
-    /// Nobody hears of this peer's batches any more. Those that are over, or will never start, go.
-    fn unwatch_batches(&mut self, peer: Peer) {
-        let jobs = &self.jobs;
-        let before = self.batches.len();
-        self.batches.retain(|_, batch| {
-            if batch.watcher.take_if(|watcher| *watcher == peer).is_none() {
-                return true;
-            }
-            let lives = !all_ended(batch.jobs.iter().filter_map(|job| jobs.get(job)));
-            lives || batch.started.is_some() && (batch.ended.is_none() || batch.reading)
-        });
-        self.dirty |= self.batches.len() < before;
-    }
-
     /// A process that was watched is gone.
     pub fn process_gone(&mut self, pid: u32, now: f64) {
         let on: Vec<JobId> = self
@@ -385,24 +371,6 @@ impl Owner {
             self.check_batch(batch, now);
         }
         self.drop_old();
-    }
-
-    /// A batch whose last job has ended is measured.
-    pub(super) fn check_batch(&mut self, id: BatchId, now: f64) {
-        let Some(batch) = self.batches.get_mut(&id) else {
-            return;
-        };
-        let over = all_ended(batch.jobs.iter().filter_map(|job| self.jobs.get(job)));
-        if batch.started.is_none() || batch.ended.is_some() || !over {
-            return;
-        }
-        batch.ended = Some(now);
-        batch.reading = true;
-        self.unanswered += 1;
-        self.orders.push(Order::Energy {
-            batch: id,
-            moment: Moment::End,
-        });
     }
 
     /// Forgets the oldest ended jobs, but none of a batch that goes on.
