@@ -474,25 +474,23 @@ impl Owner {
         })
     }
 
-    /// What time alone brings about. Wanted every 100 ms or so while there is work.
-    pub fn beat(&mut self, now: f64) {
+    /// What time alone brings about. Wanted every 100 ms or so while there is work. `true` when nobody needs
+    /// this supervisor any more: unless somebody has come meanwhile, [`stop`](Self::stop) it.
+    pub fn beat(&mut self, now: f64) -> bool {
         self.look_for_orphans(now);
         if now - self.ticked >= 1.0 {
             self.ticked = now;
             self.step(now, Event::Tick);
         }
         if !self.settings.private || self.stopping {
-            return;
+            return false;
         }
         let busy = !self.clients.is_empty() || self.jobs.values().any(|job| job.state != JobState::Ended);
         if busy || !self.had_client && now - self.started < FIRST_CLIENT {
             self.idle_since = None;
-            return;
+            return false;
         }
-        if now - *self.idle_since.get_or_insert(now) >= IDLE_END {
-            tracing::info!("no client and no job: ending");
-            self.stop();
-        }
+        now - *self.idle_since.get_or_insert(now) >= IDLE_END
     }
 
     /// Begins the end: idle slices of ours go, busy ones stay for the next supervisor.
