@@ -1,4 +1,5 @@
 //! Linker settings of the preloaded library.
+#![expect(clippy::disallowed_macros, reason = "cargo reads what a build script prints")]
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

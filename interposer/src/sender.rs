@@ -110,10 +110,16 @@ impl Sender {
         self.flush();
         let samples = self.samples(&marks);
         let something = !samples.is_empty() || !self.events.is_empty();
-        self.send_events();
+        // In order of time, but for the slot, which makes sense of the samples.
+        self.send_events(|event| matches!(event, Event::Attached { .. }));
         if !samples.is_empty() && !self.send(&Report::Samples(samples)) {
             self.lost += marks.len() as u64;
+            if matches!(self.line, Line::Up { .. }) {
+                // A full socket: the figures are told again when there is room.
+                self.told.fill(None);
+            }
         }
+        self.send_events(|_| true);
         something
     }
 
@@ -169,14 +175,16 @@ impl Sender {
                 .filter(|mark| mark.device == device)
                 .copied()
                 .collect();
-            let state = self.figures(device);
+            let allocated = self.attachment.page.allocated(device);
+            let figures = |mark: &Mark| (mark.reserved, allocated, mark.counts);
             if self.told.len() <= device {
                 self.told.resize(device + 1, None);
             }
-            if self.told[device].replace(state) != Some(state) && of_device.is_empty() {
+            if of_device.is_empty() && self.told[device] != Some(self.figures(device)) {
                 of_device.push(self.attachment.state(device, now_ns(), iteration));
             }
-            let allocated = self.attachment.page.allocated(device);
+            // What has changed since the last mark is told in the next round.
+            self.told[device] = of_device.last().map(figures).or(self.told[device]);
             samples.extend(merged(&of_device).map(|mark| sample(mark, allocated)));
         }
         samples.sort_by_key(|sample| sample.time_ns);
@@ -220,8 +228,9 @@ impl Sender {
         }
     }
 
-    fn send_events(&mut self) {
-        while let Some(event) = self.events.first() {
+    /// Sends events as long as the next one is `wanted`.
+    fn send_events(&mut self, wanted: impl Fn(&Event) -> bool) {
+        while let Some(event) = self.events.first().filter(|event| wanted(event)) {
             if !self.send(&Report::Event(event.clone())) {
                 return;
             }

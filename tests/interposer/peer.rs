@@ -39,7 +39,8 @@ pub struct Page {
 impl Page {
     pub fn new() -> Self {
         // SAFETY: the name ends in a zero byte.
-        let number = unsafe { libc::memfd_create(c"page".as_ptr(), libc::MFD_ALLOW_SEALING) };
+        let number =
+            unsafe { libc::memfd_create(c"page".as_ptr(), libc::MFD_ALLOW_SEALING | libc::MFD_CLOEXEC) };
         assert!(number >= 0);
         // SAFETY: the number was just opened, for us alone.
         let file = unsafe { OwnedFd::from_raw_fd(number) };

@@ -97,8 +97,14 @@ fn limits_of_the_process_do_not_end_it() {
 }
 
 #[test]
-fn a_program_that_closes_all_and_reuses_our_numbers_keeps_its_files() {
+fn a_program_that_closes_all_is_counted_on() {
     let peer = succeeds("close_all");
+    assert_eq!(peer.page.read()[0].reserved, 1000 + 20 * 10);
+}
+
+#[test]
+fn a_program_that_takes_our_numbers_keeps_its_files() {
+    let peer = succeeds("take_numbers");
     assert_eq!(peer.page.read()[0].reserved, 1000 + 30 * 10);
 }
 

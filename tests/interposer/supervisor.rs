@@ -15,6 +15,11 @@ fn without_a_supervisor_the_program_runs_as_it_would() {
 }
 
 #[test]
+fn a_failed_connection_leaves_errno_as_it_was() {
+    Program::linked("refusals", &["free"]).run();
+}
+
+#[test]
 fn a_jobs_process_asks_for_the_page_and_says_who_it_is() {
     let peer = Peer::new(Manner::GivesPage);
     Program::linked("steps", &["1", "100000"]).under(&peer).run();
@@ -70,6 +75,17 @@ fn each_iteration_becomes_a_sample_with_its_peak() {
         .count();
     assert!(peaks >= 5, "{samples:?}");
     assert!(samples.is_sorted_by_key(|sample| sample.time_ns));
+}
+
+#[test]
+fn what_is_allocated_right_after_a_mark_is_told_too() {
+    let peer = Peer::new(Manner::GivesPage);
+    Program::linked("steps", &["3", "0", "and more"])
+        .under(&peer)
+        .run();
+    eventually("the connection ends", || peer.ended() == 1);
+    let last = *peer.samples().last().unwrap();
+    assert_eq!((last.iteration, last.reserved, last.allocations), (3, 3007, 7));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <signal.h>
@@ -73,15 +74,25 @@ int main(int argc, char **argv) {
         hold(1000);
         return 0;
     }
-    if (!strcmp(way, "close_all")) {  // as a daemon does; the numbers then stand for its own files
+    if (!strcmp(way, "close_all")) {  // as a daemon does
         hold(1000);
         for (int fd = 3; fd < 256; fd++) close(fd);
-        char name[] = "/tmp/migm-close-all-XXXXXX";
+        for (int i = 0; i < 20; i++) { hold(10); usleep(10000); }
+        return 0;
+    }
+    if (!strcmp(way, "take_numbers")) {  // puts a file of its own in the place of each descriptor
+        hold(1000);
+        usleep(50000);
+        char name[] = "/tmp/migm-numbers-XXXXXX";
         int file = mkstemp(name);
         unlink(name);
+        struct stat own, now;
+        fstat(file, &own);
         for (int fd = 60; fd < 100; fd++) dup2(file, fd);
         for (int i = 0; i < 30; i++) { hold(10); cuCtxSynchronize(); usleep(10000); }
-        return lseek(file, 0, SEEK_END) == 0 && fcntl(70, F_GETFD) >= 0 ? 0 : 92;
+        for (int fd = 60; fd < 100; fd++)
+            if (fstat(fd, &now) || now.st_ino != own.st_ino) return 88;
+        return lseek(file, 0, SEEK_END) == 0 ? 0 : 92;
     }
     if (!strcmp(way, "killed")) {
         hold(1000);

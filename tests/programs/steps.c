@@ -1,4 +1,5 @@
-// Iterations: argv[1] of them, argv[2] microseconds apart; each allocates 1000 bytes more and marks.
+// Iterations: argv[1] of them, argv[2] microseconds apart; each allocates 1000 bytes more and marks. With a third
+// argument, 7 bytes more after the last mark.
 #include <unistd.h>
 #include "cuda.h"
 
@@ -10,6 +11,11 @@ int main(int argc, char **argv) {
         OK(cuMemFree_v2(passing));
         OK(cuStreamSynchronize(NULL));
         usleep(atoi(argv[2]));
+    }
+    if (argc > 3) {
+        Ptr last;
+        OK(cuMemAlloc_v2(&last, 7));
+        usleep(400000);
     }
     return 0;
 }
