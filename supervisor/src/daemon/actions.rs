@@ -2,13 +2,12 @@
 
 use std::collections::VecDeque;
 
-use migm_shared::ids::{BatchId, Incarnation, JobId};
+use migm_shared::ids::{Incarnation, JobId};
 
 use super::forecast::Track;
-use super::gpus::Use;
-use super::machine::{Answer, Moment, Order};
+use super::machine::{Answer, Order};
 use super::owner::Owner;
-use super::slices::{Origin, Slice, stranger};
+use super::slices::{Origin, Slice};
 use super::state::Step;
 use crate::control::{AttemptRecord, Grant, JobState, Reply};
 use crate::layout::Slot;
@@ -147,7 +146,7 @@ impl Owner {
     }
 
     /// No slice will ever do. A job that never ran is refused; one that ran is over with what it has.
-    fn give_up(&mut self, id: JobId, reason: String, now: f64) {
+    pub(super) fn give_up(&mut self, id: JobId, reason: String, now: f64) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         tracing::info!(job = %id, reason, "no slice can hold it");
         job.note = Some(reason.clone());
@@ -241,33 +240,6 @@ impl Owner {
         }
     }
 
-    /// This user may not make instances: from here on those that exist are used, for the jobs that allow it.
-    fn forbid(&mut self, error: &NodeError, now: f64) {
-        let reason = format!("{error}; or use idle slices that exist with --use-existing");
-        self.forbidden = Some(reason.clone());
-        for gpu in self.gpus.iter_mut().filter(|gpu| gpu.used == Use::Reshaped) {
-            if let Err(error) = gpu.only_existing() {
-                tracing::info!(gpu = gpu.gpu.index, %error, "no instance to use");
-                gpu.used = Use::Existing;
-                gpu.table = gpu.table.frozen().into();
-            }
-        }
-        let refused: Vec<JobId> = self
-            .jobs
-            .values()
-            .filter(|job| job.state == JobState::Waiting && !job.submission.use_existing)
-            .map(|job| job.id)
-            .collect();
-        for id in refused {
-            self.give_up(id, reason.clone(), now);
-        }
-        self.unsurveyed = (0..self.gpus.len())
-            .filter(|index| self.gpus[*index].used == Use::Existing)
-            .collect();
-        self.feed(now);
-        self.orders.push(Order::Survey);
-    }
-
     fn destroyed(&mut self, number: Incarnation, result: Result<(), NodeError>, now: f64) {
         self.dirty = true;
         match result {
@@ -284,134 +256,6 @@ impl Owner {
                 }
                 self.step(now, Event::DestroyFailed { slice: number });
             }
-        }
-    }
-
-    fn energy_read(&mut self, id: BatchId, moment: Moment, millijoules: Option<u64>) {
-        self.dirty = true;
-        let Some(batch) = self.batches.get_mut(&id) else {
-            return;
-        };
-        batch.measured(moment, millijoules);
-        if moment == Moment::End && batch.ended.is_some() {
-            tracing::info!(batch = %id, "batch is over");
-            self.tell_summary(id);
-        }
-    }
-
-    /// The sum of a batch that is over, to its watcher.
-    pub(super) fn tell_summary(&mut self, id: BatchId) {
-        let facts = self.facts();
-        let Some(batch) = self.batches.get(&id) else {
-            return;
-        };
-        let jobs = batch.jobs.iter().filter_map(|job| self.jobs.get(job));
-        let summary = batch.summary(jobs.map(super::job::Job::status).collect(), &facts);
-        if let Some(watcher) = batch.watcher {
-            self.reply(watcher, Reply::BatchEnded(Box::new(summary)));
-        }
-    }
-
-    /// Compares what the driver lists with what we know.
-    fn seen(&mut self, gpu: u32, instances: Vec<Instance>, occupied: &[u32], now: f64) {
-        let Some(index) = self.gpus.iter().position(|one| one.gpu.index == gpu) else {
-            return;
-        };
-        let gone: Vec<Incarnation> = self
-            .slices
-            .iter()
-            .filter(|(_, slice)| slice.gpu == index && slice.step == Step::Ready && slice.gi.is_some())
-            .filter(|(_, slice)| instances.iter().all(|one| Some(one.gi) != slice.gi))
-            .map(|(number, _)| *number)
-            .collect();
-        for number in gone {
-            tracing::warn!(slice = %number, "a slice has gone without us");
-            self.slices.remove(&number);
-            self.dirty = true;
-            self.step(now, Event::Vanished { slice: number });
-        }
-        let mine = |one: &Instance| {
-            self.slices.values().any(|slice| {
-                slice.gpu == index
-                    && slice.origin != Origin::Existing
-                    // A create under way is not told by id yet.
-                    && (slice.gi == Some(one.gi) || slice.gi.is_none() && slice.slot.1 == one.placement)
-            })
-        };
-        let foreign: Vec<Instance> = instances.into_iter().filter(|one| !mine(one)).collect();
-        if self.gpus[index].used == Use::Existing {
-            self.gpus[index].foreign = foreign;
-            self.offer_existing(index, occupied, now);
-        } else if self.gpus[index].foreign != foreign {
-            tracing::info!(
-                gpu,
-                count = foreign.len(),
-                "instances that are not ours have changed"
-            );
-            self.gpus[index].foreign = foreign;
-            self.tell_gpu(index, now);
-        }
-    }
-
-    /// Instances of others become slices. One that its owner runs on counts as leased to a stranger, so
-    /// that a job waits for it rather than being told that there is none.
-    fn offer_existing(&mut self, index: usize, occupied: &[u32], now: f64) {
-        let is_known = |gi: u32| {
-            self.slices
-                .values()
-                .any(|slice| slice.gpu == index && slice.gi == Some(gi))
-        };
-        let gpu = &self.gpus[index];
-        let fresh: Vec<Slice> = gpu
-            .foreign
-            .iter()
-            .filter(|one| one.uuid.is_some() && !is_known(one.gi))
-            .filter_map(|one| {
-                let slot = gpu.slot(one.profile, one.placement)?;
-                let mut slice = Slice::there(index, gpu, slot, Origin::Existing, one);
-                slice.taken = occupied.contains(&one.gi);
-                Some(slice)
-            })
-            .collect();
-        for slice in fresh {
-            let number = Incarnation(self.next_slice);
-            self.next_slice += 1;
-            let event = Self::slice_event(number, &slice);
-            self.slices.insert(number, slice);
-            self.step(now, event);
-        }
-        let existing: Vec<Incarnation> = self
-            .slices
-            .iter()
-            .filter(|(_, slice)| {
-                slice.gpu == index && slice.origin == Origin::Existing && slice.job.is_none()
-            })
-            .map(|(number, _)| *number)
-            .collect();
-        for number in existing {
-            self.note_taken(number, occupied, now);
-        }
-        if self.unsurveyed.remove(&index) && self.unsurveyed.is_empty() {
-            self.queue_waiting(now);
-        }
-    }
-
-    /// The owner of an unleased slice has come to run on it, or has gone.
-    fn note_taken(&mut self, number: Incarnation, occupied: &[u32], now: f64) {
-        let Some(slice) = self.slices.get_mut(&number) else {
-            return;
-        };
-        let taken = slice.gi.is_some_and(|gi| occupied.contains(&gi));
-        if std::mem::replace(&mut slice.taken, taken) == taken || slice.job.is_some() {
-            return;
-        }
-        let event = Self::slice_event(number, slice);
-        if taken {
-            self.step(now, Event::Vanished { slice: number });
-            self.step(now, event);
-        } else {
-            let job = stranger(number);
-            self.step(now, Event::Ended { job, again: None });
         }
     }
 }

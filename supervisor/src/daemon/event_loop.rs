@@ -172,18 +172,30 @@ impl EventLoop {
             }
             if self.last_beat.is_none_or(|last| last.elapsed() >= BEAT) {
                 self.last_beat = Some(Instant::now());
-                self.owner.beat(now);
+                if self.owner.beat(now) {
+                    self.end_if_nobody_came();
+                }
             }
             self.settle();
             self.watchdog.beat();
             if self.owner.is_stopping() && ending.is_none() {
                 systemd::stopping();
+                self.socket.withdraw();
                 ending = Some(Instant::now());
             }
             if self.owner.is_over() || ending.is_some_and(|since| since.elapsed() >= END_LIMIT) {
                 self.settle();
                 return Ok((self.owner, self.socket));
             }
+        }
+    }
+
+    /// Whoever stands in the queue of the socket has come before the end, and is served.
+    fn end_if_nobody_came(&mut self) {
+        self.accept();
+        if self.connections.is_empty() {
+            tracing::info!("no client and no job: ending");
+            self.owner.stop();
         }
     }
 
@@ -373,6 +385,9 @@ impl EventLoop {
     /// Writes the state, and gives out orders and outputs until there are none.
     fn settle(&mut self) {
         loop {
+            for output in self.owner.prompt() {
+                self.put(output);
+            }
             let (orders, outputs) = match self.owner.settle() {
                 Ok(todo) => todo,
                 Err(error) => {

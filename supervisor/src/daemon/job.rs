@@ -49,6 +49,8 @@ pub struct Job {
     pub need: u64,
     /// Largest unaccounted device bytes seen.
     pub unaccounted: Option<u64>,
+    /// Largest reserved bytes that a sample has told: all there is of a process that kept its own page.
+    pub told_peak: u64,
     /// As the runner has told last.
     pub figures: Figures,
     /// The last forecast of the peak of reserved bytes.
@@ -96,6 +98,7 @@ impl Job {
             ending: None,
             track: Track::new(Method::default()),
             unaccounted: None,
+            told_peak: 0,
             figures: Figures::default(),
             predicted: None,
             note: None,
@@ -178,6 +181,7 @@ impl Job {
             figures.allocations = figures.allocations.max(sum(|device| device.allocations));
             figures.frees = figures.frees.max(sum(|device| device.frees));
         }
+        figures.reserved = figures.reserved.max(self.told_peak);
         let device = self
             .unaccounted
             .map(|bytes| figures.reserved.saturating_add(bytes));

@@ -29,11 +29,14 @@ use crate::node::{Node, Nvml};
 use crate::schedule::Policy;
 
 mod actions;
+mod attempts;
 pub mod batch;
+mod batches;
 pub mod config;
 pub mod connection;
 pub mod error;
 pub mod event_loop;
+mod existing;
 pub mod forecast;
 pub mod gpus;
 pub mod job;
@@ -138,7 +141,7 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
     tracing::info!(socket = %path.display(), private = options.private, "listening");
     let (owner, listening) = EventLoop::new(base, listening, owner, machine, options.private)?.run()?;
     clean_up(&owner, simulated.as_ref(), &path, &state_path);
-    listening.remove();
+    drop(listening);
     tracing::info!("ended");
     Ok(())
 }
@@ -193,14 +196,9 @@ fn simulate(
         }
     }
     // Slices and leases on a GPU that is gone are gone too; numbers are still never used twice.
-    *state = State {
-        version: state.version,
-        next_job: state.next_job,
-        next_slice: state.next_slice,
-        next_batch: state.next_batch,
-        ..State::default()
-    };
-    let gpu = SimulatedGpu::create(&folder, spec, true, options.time_scale.unwrap_or(0.0))?;
+    *state = State::fresh(state.next_job, state.next_slice, state.next_batch);
+    let gpu = SimulatedGpu::create(&folder, spec, true, options.time_scale.unwrap_or(0.0))
+        .inspect_err(|_| drop(std::fs::remove_dir_all(&folder)))?;
     state.simulated = Some(SimulatedState {
         spec: spec.to_owned(),
         id: gpu.id().to_owned(),

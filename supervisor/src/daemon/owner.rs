@@ -12,15 +12,15 @@ use migm_shared::ids::{BatchId, Incarnation, JobId};
 use migm_shared::report::Welcome;
 use nix::sys::signal::Signal;
 
-use super::batch::{Batch, NodeFacts, all_ended};
+use super::batch::{Batch, NodeFacts};
 use super::config::Config;
 use super::connection::Credentials;
 use super::error::DaemonError;
 use super::gpus::{PlacedGpu, Use};
 use super::job::{Job, Peer};
-use super::machine::{Moment, Order, Watched};
+use super::machine::{Order, Watched};
 use super::slices::{Origin, Slice, stranger};
-use super::state::{SimulatedState, State, Step, VERSION};
+use super::state::{SimulatedState, State, Step};
 use crate::control::{JobState, Reply};
 use crate::schedule::{Event, GpuIndex, Need, Policy, Scheduler};
 
@@ -97,6 +97,7 @@ pub struct Owner {
     pub(super) batches: BTreeMap<BatchId, Batch>,
     pub(super) clients: HashMap<Peer, Client>,
     pub(super) outputs: Vec<Output>,
+    pub(super) prompt: Vec<Output>,
     pub(super) orders: Vec<Order>,
     /// Orders without an answer that must come before the end.
     pub(super) unanswered: usize,
@@ -141,6 +142,7 @@ impl Owner {
             batches: BTreeMap::new(),
             clients: HashMap::new(),
             outputs: Vec::new(),
+            prompt: Vec::new(),
             orders: Vec::new(),
             unanswered: 0,
             next_job: state.next_job,
@@ -317,20 +319,6 @@ impl Owner {
         }
     }
 
-    /// Nobody hears of this peer's batches any more. Those that are over, or will never start, go.
-    fn unwatch_batches(&mut self, peer: Peer) {
-        let jobs = &self.jobs;
-        let before = self.batches.len();
-        self.batches.retain(|_, batch| {
-            if batch.watcher.take_if(|watcher| *watcher == peer).is_none() {
-                return true;
-            }
-            let lives = !all_ended(batch.jobs.iter().filter_map(|job| jobs.get(job)));
-            lives || batch.started.is_some() && (batch.ended.is_none() || batch.reading)
-        });
-        self.dirty |= self.batches.len() < before;
-    }
-
     /// A process that was watched is gone.
     pub fn process_gone(&mut self, pid: u32, now: f64) {
         let on: Vec<JobId> = self
@@ -385,24 +373,6 @@ impl Owner {
         self.drop_old();
     }
 
-    /// A batch whose last job has ended is measured.
-    pub(super) fn check_batch(&mut self, id: BatchId, now: f64) {
-        let Some(batch) = self.batches.get_mut(&id) else {
-            return;
-        };
-        let over = all_ended(batch.jobs.iter().filter_map(|job| self.jobs.get(job)));
-        if batch.started.is_none() || batch.ended.is_some() || !over {
-            return;
-        }
-        batch.ended = Some(now);
-        batch.reading = true;
-        self.unanswered += 1;
-        self.orders.push(Order::Energy {
-            batch: id,
-            moment: Moment::End,
-        });
-    }
-
     /// Forgets the oldest ended jobs, but none of a batch that goes on.
     fn drop_old(&mut self) {
         let old: Vec<JobId> = self
@@ -445,10 +415,6 @@ impl Owner {
                     .is_some_and(|batch| self.batches.contains_key(&batch))
         };
         State {
-            version: VERSION,
-            next_job: self.next_job,
-            next_slice: self.next_slice,
-            next_batch: self.next_batch,
             reconfigurations: self.reconfigurations,
             simulated: self.settings.own_simulated.clone(),
             slices: self
@@ -458,7 +424,14 @@ impl Owner {
                 .collect(),
             jobs: self.jobs.values().filter(kept).map(Job::record).collect(),
             batches: self.batches.values().map(Batch::record).collect(),
+            ..State::fresh(self.next_job, self.next_slice, self.next_batch)
         }
+    }
+
+    /// What need not wait for the state file: a process that says hello waits for its page within a call of
+    /// the user's program.
+    pub fn prompt(&mut self) -> Vec<Output> {
+        std::mem::take(&mut self.prompt)
     }
 
     /// Writes the state file if anything in it changed, then gives the orders and outputs out.
@@ -501,25 +474,23 @@ impl Owner {
         })
     }
 
-    /// What time alone brings about. Wanted every 100 ms or so while there is work.
-    pub fn beat(&mut self, now: f64) {
+    /// What time alone brings about. Wanted every 100 ms or so while there is work. `true` when nobody needs
+    /// this supervisor any more: unless somebody has come meanwhile, [`stop`](Self::stop) it.
+    pub fn beat(&mut self, now: f64) -> bool {
         self.look_for_orphans(now);
         if now - self.ticked >= 1.0 {
             self.ticked = now;
             self.step(now, Event::Tick);
         }
         if !self.settings.private || self.stopping {
-            return;
+            return false;
         }
         let busy = !self.clients.is_empty() || self.jobs.values().any(|job| job.state != JobState::Ended);
         if busy || !self.had_client && now - self.started < FIRST_CLIENT {
             self.idle_since = None;
-            return;
+            return false;
         }
-        if now - *self.idle_since.get_or_insert(now) >= IDLE_END {
-            tracing::info!("no client and no job: ending");
-            self.stop();
-        }
+        now - *self.idle_since.get_or_insert(now) >= IDLE_END
     }
 
     /// Begins the end: idle slices of ours go, busy ones stay for the next supervisor.

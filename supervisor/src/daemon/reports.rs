@@ -25,6 +25,11 @@ impl Owner {
             (Report::Samples(samples), Role::Process(id)) => {
                 if let Some(job) = self.jobs.get_mut(&id) {
                     job.track.add(client.credentials.pid, &samples);
+                    let peak = samples
+                        .iter()
+                        .map(|sample| sample.peak.max(sample.reserved))
+                        .max();
+                    job.told_peak = job.told_peak.max(peak.unwrap_or(0));
                     self.consider(id, now);
                 }
             }
@@ -62,7 +67,7 @@ impl Owner {
             client.role = Role::Process(id);
         }
         tracing::debug!(job = %id, pid = credentials.pid, program = hello.program, "a process says hello");
-        self.outputs.push(match welcome {
+        self.prompt.push(match welcome {
             Some(page) => Output::Welcome(peer, Welcome::Page, Some(page)),
             None => Output::Welcome(peer, Welcome::OwnPage, None),
         });

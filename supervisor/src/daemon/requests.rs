@@ -3,17 +3,14 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use migm_shared::ids::{AttemptId, BatchId, JobId};
+use migm_shared::ids::JobId;
 
-use super::batch::Batch;
 use super::job::{Ending, Job, Peer};
-use super::machine::{Moment, Order};
-use super::owner::{Output, Owner, Role};
+use super::owner::{Owner, Role};
 use super::page::{JobPage, PageError};
 use super::process::ProcessId;
-use crate::control::{AttemptRecord, Figures, Grant, JobState, Outcome, Reply, Request, Submission, Unmet};
-use crate::node::NodeError;
-use crate::schedule::{Event, Need};
+use crate::control::{AttemptRecord, Grant, JobState, Reply, Request, Submission};
+use crate::schedule::Event;
 
 impl Owner {
     /// Takes a request, with the descriptor that came along.
@@ -255,90 +252,6 @@ impl Owner {
         }
     }
 
-    /// The job whose runner this peer is, if the attempt is its running one.
-    fn running(&mut self, peer: Peer, attempt: AttemptId) -> Option<&mut Job> {
-        let job = self.jobs.get_mut(&attempt.job)?;
-        (job.runner == Some(peer) && job.is_leased() && job.attempt() == attempt).then_some(job)
-    }
-
-    fn started(&mut self, peer: Peer, attempt: AttemptId, pid: u32, now: f64) {
-        let Some(job) = self.running(peer, attempt) else {
-            tracing::debug!(%attempt, "a start of no running attempt");
-            return;
-        };
-        job.leader = ProcessId::of(pid);
-        let count = job.attempts.len();
-        let before = count.checked_sub(2).and_then(|index| job.attempts[index].end);
-        if let Some(last) = job.attempts.last_mut() {
-            last.start = now;
-        }
-        let (id, mode) = (
-            job.id,
-            job.attempts.get(count.saturating_sub(2)).map(|one| one.outcome),
-        );
-        if let (Some(end), Some(Some(Outcome::Moved | Outcome::Oom))) = (before, mode) {
-            self.relaunch = now - end;
-        }
-        self.changed(id);
-    }
-
-    fn told_ended(&mut self, peer: Peer, attempt: AttemptId, ending: Ending, figures: Figures, now: f64) {
-        let Some(job) = self.running(peer, attempt) else {
-            tracing::debug!(%attempt, "an end of no running attempt");
-            return;
-        };
-        job.figures = Figures {
-            device: job.figures.device.max(figures.device),
-            ..figures
-        };
-        job.leader = None;
-        job.ending = Some(ending);
-        let (id, still) = (job.id, job.processes.len());
-        if still > 0 {
-            tracing::info!(job = %id, still, "ended, but processes that left its group still hold the slice");
-        }
-        self.end_if_empty(id, now);
-    }
-
-    /// Ends the attempt if its runner has told its end and nobody is left on the slice.
-    pub(super) fn end_if_empty(&mut self, id: JobId, now: f64) {
-        let Some(job) = self.jobs.get_mut(&id) else { return };
-        if let Some(ending) = job.ending.take_if(|_| job.processes.is_empty()) {
-            self.end_attempt(id, ending, now);
-        }
-    }
-
-    /// The slice is free; the job goes on, or it is over.
-    pub(super) fn end_attempt(&mut self, id: JobId, ending: Ending, now: f64) {
-        let Some(job) = self.jobs.get_mut(&id) else { return };
-        let Some(grant) = job.grant.take() else { return };
-        if let Some(slice) = self.slices.get_mut(&grant.slice) {
-            slice.job = None;
-        }
-        job.figures = job.figures_now();
-        if let Some(last) = job.attempts.last_mut() {
-            last.end = Some(now);
-            last.outcome = Some(ending.outcome);
-            last.status = ending.status;
-        }
-        let again = job.next_need(&ending, grant.memory, self.context_cost);
-        tracing::info!(
-            job = %id, attempt = grant.attempt.attempt, outcome = ?ending.outcome, status = ending.status,
-            next_need = again, "attempt is over"
-        );
-        job.leader = None;
-        if let Some(need) = again {
-            job.need = need;
-            job.state = JobState::Waiting;
-            self.changed(id);
-            let again = Some(Need { device_bytes: need });
-            self.step(now, Event::Ended { job: id, again });
-        } else {
-            self.finish(id, now);
-            self.step(now, Event::Ended { job: id, again: None });
-        }
-    }
-
     fn cancel(&mut self, peer: Peer, id: JobId, now: f64) {
         let uid = self.jobs.get(&id).map(|job| job.uid);
         let Some(job) = self.jobs.get_mut(&id).filter(|_| uid.is_some()) else {
@@ -385,73 +298,6 @@ impl Owner {
         self.step(now, Event::Withdrawn { job: id });
     }
 
-    fn open_batch(&mut self, peer: Peer, name: String) {
-        let Some(client) = self.clients.get(&peer) else {
-            return;
-        };
-        let id = BatchId(self.next_batch);
-        self.next_batch += 1;
-        let batch = Batch::new(id, name, client.credentials.uid, Some(peer));
-        self.batches.insert(id, batch);
-        self.dirty = true;
-        self.reply(peer, Reply::BatchOpened { batch: id });
-    }
-
-    fn start_batch(&mut self, peer: Peer, id: BatchId, now: f64) {
-        let uid = self.batches.get(&id).map(|batch| batch.uid);
-        let allowed = uid.is_some_and(|uid| self.may(peer, uid));
-        let reconfigurations = self.reconfigurations;
-        let Some(batch) = self.batches.get_mut(&id).filter(|_| allowed) else {
-            self.refuse(peer, format!("there is no batch {id}"));
-            return;
-        };
-        if batch.started.is_some() {
-            self.refuse(peer, format!("batch {id} has started"));
-            return;
-        }
-        batch.started = Some(now);
-        batch.reconfigurations = reconfigurations;
-        let jobs = batch.jobs.clone();
-        tracing::info!(batch = %id, jobs = jobs.len(), "batch starts");
-        self.unanswered += 1;
-        self.orders.push(Order::Energy {
-            batch: id,
-            moment: Moment::Start,
-        });
-        self.reply(peer, Reply::Done);
-        for id in jobs {
-            let Some(job) = self.jobs.get_mut(&id) else {
-                continue;
-            };
-            if job.state != JobState::Held {
-                continue;
-            }
-            job.state = JobState::Waiting;
-            self.changed(id);
-            self.queue(id, now);
-        }
-        self.dirty = true;
-        self.check_batch(id, now);
-    }
-
-    fn watch_batch(&mut self, peer: Peer, id: BatchId, now: f64) {
-        let uid = self.batches.get(&id).map(|batch| batch.uid);
-        let allowed = uid.is_some_and(|uid| self.may(peer, uid));
-        let Some(batch) = self.batches.get_mut(&id).filter(|_| allowed) else {
-            self.refuse(peer, format!("there is no batch {id}"));
-            return;
-        };
-        batch.watcher = Some(peer);
-        let told = batch.ended.is_some() && !batch.reading;
-        self.changed_jobs.extend(batch.jobs.iter().copied());
-        self.reply(peer, Reply::Done);
-        if told {
-            self.tell_summary(id);
-        } else {
-            self.check_batch(id, now);
-        }
-    }
-
     fn shut_down(&mut self, peer: Peer) {
         let us = nix::unistd::geteuid().as_raw();
         if !self.may(peer, us) {
@@ -470,106 +316,7 @@ impl Owner {
         self.reply(peer, Reply::Done);
         self.stop();
     }
-
-    /// The connection of a job's runner is gone.
-    pub(super) fn runner_gone(&mut self, id: JobId, peer: Peer, now: f64) {
-        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.runner == Some(peer)) else {
-            return;
-        };
-        job.runner = None;
-        match job.state {
-            JobState::Held | JobState::Waiting => {
-                self.withdraw(id, "its runner went away while it waited", now)
-            }
-            JobState::Running | JobState::Moving => {
-                tracing::info!(job = %id, "its runner is gone; it keeps the slice while a process lives");
-                job.orphan_since = Some(now);
-            }
-            JobState::Ended | JobState::Watched => {}
-        }
-    }
-
-    /// Leases whose runner is gone: freed when no process of the job lives.
-    pub(super) fn look_for_orphans(&mut self, now: f64) {
-        let grace = self.settings.config.grace_s;
-        let mut lost = Vec::new();
-        for job in self.jobs.values_mut() {
-            let Some(since) = job.orphan_since else { continue };
-            // A runner that lives may come back; one that is known to be dead will not.
-            let dead = job.runner_process.is_some_and(|runner| !runner.lives());
-            if job.state == JobState::Ended || !dead && now - since < grace {
-                continue;
-            }
-            if !job.is_leased() {
-                lost.push(job.id);
-            } else if !job.asked && !job.has_process() {
-                let slice = job.grant.as_ref().and_then(|grant| self.slices.get(&grant.slice));
-                let Some(slice) = slice else {
-                    lost.push(job.id);
-                    continue;
-                };
-                job.asked = true;
-                self.orders.push(Order::Occupants {
-                    job: job.id,
-                    gpu: self.gpus[slice.gpu].gpu.index,
-                    gi: slice.gi,
-                });
-            }
-        }
-        for id in lost {
-            let leased = self.jobs.get(&id).is_some_and(Job::is_leased);
-            if leased {
-                self.end_attempt(id, UNKNOWN_END, now);
-            } else {
-                self.withdraw(id, "its runner did not come back", now);
-            }
-        }
-    }
-
-    /// NVML has told who is on the slice of a job without runner.
-    pub(super) fn occupants(&mut self, id: JobId, pids: Result<Vec<u32>, NodeError>, now: f64) {
-        let Some(job) = self.jobs.get_mut(&id) else { return };
-        job.asked = false;
-        if job.runner.is_some() || !job.is_leased() || job.has_process() {
-            return;
-        }
-        match pids {
-            Ok(pids) if pids.is_empty() => {
-                tracing::info!(job = %id, "no process is left and no runner came back: its slice is free");
-                self.end_attempt(id, UNKNOWN_END, now);
-            }
-            Ok(_) => {}
-            Err(error) => tracing::warn!(job = %id, %error, "cannot tell whether its slice is free"),
-        }
-    }
-
-    /// A process of a job is gone.
-    pub(super) fn forget(&mut self, id: JobId, pid: u32, now: f64) {
-        let Some(job) = self.jobs.get_mut(&id) else { return };
-        job.forget_process(pid);
-        if job.state == JobState::Watched && job.processes.is_empty() {
-            if let Some(last) = job.attempts.last_mut() {
-                last.end = Some(now);
-            }
-            self.finish(id, now);
-            return;
-        }
-        self.end_if_empty(id, now);
-    }
-
-    pub(super) fn watch_process(&mut self, pid: u32) {
-        if pid != 0 {
-            self.outputs.push(Output::Watch(pid));
-        }
-    }
 }
-
-/// Nobody knows how it ended.
-const UNKNOWN_END: Ending = Ending {
-    status: None,
-    outcome: Outcome::Failed,
-    unmet: None,
-};
 
 /// What a runner says that it holds.
 struct Held {
@@ -577,27 +324,6 @@ struct Held {
     grant: Option<Grant>,
     attempts: Vec<AttemptRecord>,
     pid: Option<u32>,
-}
-
-impl Job {
-    /// Device bytes for the next attempt, or `None` when the job is over.
-    ///
-    /// After an out-of-memory answer that is what was in use, what was asked for and what the driver
-    /// charges besides: a slice that holds just that, not the next size up.
-    fn next_need(&self, ending: &Ending, had: u64, context_cost: Option<u64>) -> Option<u64> {
-        if self.cancelled || self.runner.is_none() {
-            return None;
-        }
-        let least = had.saturating_add(1);
-        match (ending.outcome, ending.unmet) {
-            (Outcome::Moved, _) => Some(self.need.max(least)),
-            (Outcome::Oom, Some(Unmet { asked, in_use })) if self.submission.movable => {
-                let besides = self.unaccounted.or(context_cost).unwrap_or(0);
-                Some(asked.saturating_add(in_use).saturating_add(besides).max(least))
-            }
-            _ => None,
-        }
-    }
 }
 
 fn map(descriptor: Option<OwnedFd>) -> Result<Arc<JobPage>, PageError> {

@@ -4,9 +4,13 @@ use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use super::error::DaemonError;
 use crate::control::paths;
+
+/// How long an ending supervisor may hold the lock after it has withdrawn its socket.
+const HANDOVER: Duration = Duration::from_secs(25);
 
 /// The right to serve a socket. It goes with the process, however that ends.
 #[derive(Debug)]
@@ -17,7 +21,7 @@ pub struct Lock {
     private: bool,
 }
 
-/// A bound socket with its lock. The socket's file is removed by [`Socket::remove`] only, since the next
+/// A bound socket with its lock. The socket's file is removed by [`Socket::withdraw`] only, since the next
 /// supervisor replaces it anyway.
 #[derive(Debug)]
 pub struct Socket {
@@ -46,13 +50,19 @@ impl Lock {
             .mode(0o600)
             .open(&lock_path)
             .map_err(DaemonError::system(format!("opening {}", lock_path.display())))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(DaemonError::Taken(path.to_path_buf())),
-            Err(TryLockError::Error(source)) => {
-                return Err(DaemonError::system(format!("locking {}", lock_path.display()))(
-                    source,
-                ));
+        let until = Instant::now() + HANDOVER;
+        loop {
+            match lock.try_lock() {
+                Ok(()) => break,
+                // Held without a socket: its holder is about to end, or about to listen.
+                Err(TryLockError::WouldBlock) if !path.exists() && Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                Err(TryLockError::WouldBlock) => return Err(DaemonError::Taken(path.to_path_buf())),
+                Err(TryLockError::Error(source)) => {
+                    let tried = format!("locking {}", lock_path.display());
+                    return Err(DaemonError::System { tried, source });
+                }
             }
         }
         Ok(Self {
@@ -91,8 +101,9 @@ impl Lock {
 }
 
 impl Socket {
-    /// Removes the socket's file. The lock's stays: whoever waits for it holds that very file.
-    pub fn remove(self) {
+    /// Removes the socket's file, so that nobody new comes; the lock is kept. The lock's file stays for ever:
+    /// whoever waits for it holds that very file.
+    pub fn withdraw(&self) {
         let _ = fs::remove_file(&self.lock.path);
     }
 }
@@ -142,8 +153,21 @@ mod tests {
         // Dropped without remove, as by SIGKILL: file and lock file stay.
         drop(first);
         assert!(path.exists());
-        Lock::take(&path, true).unwrap().listen().unwrap().remove();
+        Lock::take(&path, true).unwrap().listen().unwrap().withdraw();
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn the_next_supervisor_waits_for_one_that_is_ending() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("migm.sock");
+        let ending = Lock::take(&path, true).unwrap().listen().unwrap();
+        ending.withdraw();
+        let next = std::thread::spawn(move || Lock::take(&path, true).map(|_| ()));
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!next.is_finished());
+        drop(ending);
+        assert!(next.join().unwrap().is_ok());
     }
 
     #[test]

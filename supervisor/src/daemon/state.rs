@@ -1,8 +1,12 @@
 //! The state file: what the next supervisor must know if this one is killed at any instant.
 //!
-//! It is written as a whole to a file beside it, synced and renamed, before any create, destroy or grant
-//! that it tells of is begun. A slice that is named `creating` or `destroying` is a transition half done:
-//! the next supervisor finishes it or takes it back.
+//! It is written as a whole to a file beside it and renamed, before any create, destroy or grant that it
+//! tells of is begun. A slice that is named `creating` or `destroying` is a transition half done: the next
+//! supervisor finishes it or takes it back.
+//!
+//! It is not synced to the disk: it must outlive this process, not the kernel. With the kernel all instances
+//! and jobs are gone, and a file of an earlier boot, which might name what somebody else has made since, is
+//! known by its boot id and gives no more than numbers. So no frame ever waits for a disk.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -24,6 +28,8 @@ pub const VERSION: u32 = 1;
 pub struct State {
     /// [`VERSION`].
     pub version: u32,
+    /// The kernel's id of the boot that it was written in.
+    pub boot: String,
     /// The next job's number.
     pub next_job: u64,
     /// The next slice's number.
@@ -145,16 +151,10 @@ impl State {
     /// It cannot be read, or is of another version, or no state.
     pub fn read(path: &Path) -> Result<Self, DaemonError> {
         let text = match fs::read(path) {
+            // Only a power cut leaves an empty file, and then there is nothing to be known.
+            Ok(text) if text.is_empty() => return Ok(Self::fresh(1, 1, 1)),
             Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Ok(Self {
-                    version: VERSION,
-                    next_job: 1,
-                    next_slice: 1,
-                    next_batch: 1,
-                    ..Self::default()
-                });
-            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Self::fresh(1, 1, 1)),
             Err(error) => return Err(DaemonError::system(format!("reading {}", path.display()))(error)),
         };
         let wrong = |why: String| DaemonError::State {
@@ -173,7 +173,25 @@ impl State {
                 head.version
             )));
         }
-        serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))
+        let state: Self = serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
+        if state.boot == boot() {
+            return Ok(state);
+        }
+        tracing::info!("the state file is of an earlier boot: its slices and jobs are gone");
+        Ok(Self::fresh(state.next_job, state.next_slice, state.next_batch))
+    }
+
+    /// No slices and no jobs, with numbers to go on from.
+    #[must_use]
+    pub fn fresh(next_job: u64, next_slice: u64, next_batch: u64) -> Self {
+        Self {
+            version: VERSION,
+            boot: boot(),
+            next_job,
+            next_slice,
+            next_batch,
+            ..Self::default()
+        }
     }
 
     /// Whether the next supervisor would find anything in it.
@@ -184,7 +202,7 @@ impl State {
         self.slices.is_empty() && !self.batches.iter().any(goes_on) && !self.jobs.iter().any(lives)
     }
 
-    /// Replaces the file; after a crash at any instant the old one or this one is there.
+    /// Replaces the file; after the end of this process at any instant the old one or this one is there.
     ///
     /// # Errors
     /// The system refused.
@@ -194,15 +212,15 @@ impl State {
         let fresh = fresh_name(path);
         let mut file = File::create(&fresh).map_err(failed())?;
         file.write_all(&text).map_err(failed())?;
-        file.sync_all().map_err(failed())?;
-        fs::rename(&fresh, path).map_err(failed())?;
-        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            File::open(folder)
-                .and_then(|folder| folder.sync_all())
-                .map_err(failed())?;
-        }
-        Ok(())
+        drop(file);
+        fs::rename(&fresh, path).map_err(failed())
     }
+}
+
+/// The kernel's id of this boot; empty where `/proc` does not tell it.
+pub(super) fn boot() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .map_or_else(|_| String::new(), |id| id.trim().to_owned())
 }
 
 fn fresh_name(path: &Path) -> PathBuf {
@@ -232,6 +250,25 @@ mod tests {
         assert_eq!(State::read(&path).unwrap(), state);
         assert!(!state.is_empty());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_file_of_an_earlier_boot_names_no_slices_and_keeps_the_numbers() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state.json");
+        let mut state = State::fresh(5, 6, 7);
+        state.boot = "another".into();
+        state.slices.push(SliceRecord {
+            slice: Incarnation(4),
+            gpu_uuid: "GPU-1".into(),
+            gi: Some(1),
+            profile: 19,
+            start: 6,
+            size: 1,
+            step: Step::Ready,
+        });
+        state.write(&path).unwrap();
+        assert_eq!(State::read(&path).unwrap(), State::fresh(5, 6, 7));
     }
 
     #[test]

@@ -46,7 +46,11 @@ impl Nvml {
         let wrapper = Wrapper::builder()
             .lib_path(name)
             .init()
-            .map_err(|error| NodeError::NoDriver(format!("{}: {error}", name.display())))?;
+            .map_err(|error| match error {
+                // The loader's own words name the library.
+                NvmlError::LibloadingError(error) => NodeError::NoDriver(error.to_string()),
+                error => NodeError::NoDriver(format!("{}: {error}", name.display())),
+            })?;
         Ok(Self { wrapper })
     }
 

@@ -1,0 +1,309 @@
+//! An attempt from its start to its end, and what becomes of its slice.
+//!
+//! A slice is free when the runner has told the end and no process that said hello still lives. Without a
+//! runner it is free when no process of the job is known to live and NVML lists none on it.
+
+use migm_shared::ids::{AttemptId, JobId};
+
+use super::job::{Ending, Job, Peer};
+use super::machine::Order;
+use super::owner::{Output, Owner};
+use super::process::ProcessId;
+use crate::control::{Figures, JobState, Outcome, Unmet};
+use crate::memory::after_oom;
+use crate::node::NodeError;
+use crate::schedule::{Event, Need};
+
+/// Nobody knows how it ended.
+const UNKNOWN_END: Ending = Ending {
+    status: None,
+    outcome: Outcome::Failed,
+    unmet: None,
+};
+
+impl Owner {
+    /// The job whose runner this peer is, if the attempt is its running one.
+    pub(super) fn running(&mut self, peer: Peer, attempt: AttemptId) -> Option<&mut Job> {
+        let job = self.jobs.get_mut(&attempt.job)?;
+        (job.runner == Some(peer) && job.is_leased() && job.attempt() == attempt).then_some(job)
+    }
+
+    pub(super) fn started(&mut self, peer: Peer, attempt: AttemptId, pid: u32, now: f64) {
+        let Some(job) = self.running(peer, attempt) else {
+            tracing::debug!(%attempt, "a start of no running attempt");
+            return;
+        };
+        job.leader = ProcessId::of(pid);
+        let count = job.attempts.len();
+        let before = count.checked_sub(2).and_then(|index| job.attempts[index].end);
+        if let Some(last) = job.attempts.last_mut() {
+            last.start = now;
+        }
+        let (id, mode) = (
+            job.id,
+            job.attempts.get(count.saturating_sub(2)).map(|one| one.outcome),
+        );
+        if let (Some(end), Some(Some(Outcome::Moved | Outcome::Oom))) = (before, mode) {
+            self.relaunch = now - end;
+        }
+        self.changed(id);
+    }
+
+    pub(super) fn told_ended(
+        &mut self,
+        peer: Peer,
+        attempt: AttemptId,
+        ending: Ending,
+        figures: Figures,
+        now: f64,
+    ) {
+        let Some(job) = self.running(peer, attempt) else {
+            tracing::debug!(%attempt, "an end of no running attempt");
+            return;
+        };
+        job.figures = Figures {
+            device: job.figures.device.max(figures.device),
+            ..figures
+        };
+        job.leader = None;
+        job.ending = Some(ending);
+        let (id, still) = (job.id, job.processes.len());
+        if still > 0 {
+            tracing::info!(job = %id, still, "ended, but processes that left its group still hold the slice");
+        }
+        self.end_if_empty(id, now);
+    }
+
+    /// Ends the attempt if its runner has told its end and nobody is left on the slice.
+    pub(super) fn end_if_empty(&mut self, id: JobId, now: f64) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        if let Some(ending) = job.ending.take_if(|_| job.processes.is_empty()) {
+            self.end_attempt(id, ending, now);
+        }
+    }
+
+    /// The slice is free; the job goes on, or it is over.
+    pub(super) fn end_attempt(&mut self, id: JobId, ending: Ending, now: f64) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(grant) = job.grant.take() else { return };
+        if let Some(slice) = self.slices.get_mut(&grant.slice) {
+            slice.job = None;
+        }
+        job.figures = job.figures_now();
+        if let Some(last) = job.attempts.last_mut() {
+            last.end = Some(now);
+            last.outcome = Some(ending.outcome);
+            last.status = ending.status;
+        }
+        let again = job.next_need(&ending, grant.memory, self.context_cost);
+        tracing::info!(
+            job = %id, attempt = grant.attempt.attempt, outcome = ?ending.outcome, status = ending.status,
+            next_need = again, "attempt is over"
+        );
+        job.leader = None;
+        if let Some(need) = again {
+            job.need = need;
+            job.state = JobState::Waiting;
+            self.changed(id);
+            let again = Some(Need { device_bytes: need });
+            self.step(now, Event::Ended { job: id, again });
+        } else {
+            self.finish(id, now);
+            self.step(now, Event::Ended { job: id, again: None });
+        }
+    }
+
+    /// The connection of a job's runner is gone.
+    pub(super) fn runner_gone(&mut self, id: JobId, peer: Peer, now: f64) {
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.runner == Some(peer)) else {
+            return;
+        };
+        job.runner = None;
+        match job.state {
+            JobState::Held | JobState::Waiting => {
+                self.withdraw(id, "its runner went away while it waited", now)
+            }
+            JobState::Running | JobState::Moving => {
+                tracing::info!(job = %id, "its runner is gone; it keeps the slice while a process lives");
+                job.orphan_since = Some(now);
+            }
+            JobState::Ended | JobState::Watched => {}
+        }
+    }
+
+    /// Leases whose runner is gone: freed when no process of the job lives.
+    pub(super) fn look_for_orphans(&mut self, now: f64) {
+        let grace = self.settings.config.grace_s;
+        let mut lost = Vec::new();
+        for job in self.jobs.values_mut() {
+            let Some(since) = job.orphan_since else { continue };
+            // A runner that lives may come back; one that is known to be dead will not.
+            let dead = job.runner_process.is_some_and(|runner| !runner.lives());
+            if job.state == JobState::Ended || !dead && now - since < grace {
+                continue;
+            }
+            if !job.is_leased() {
+                lost.push(job.id);
+            } else if !job.asked && !job.has_process() {
+                let slice = job.grant.as_ref().and_then(|grant| self.slices.get(&grant.slice));
+                let Some(slice) = slice else {
+                    lost.push(job.id);
+                    continue;
+                };
+                job.asked = true;
+                self.orders.push(Order::Occupants {
+                    job: job.id,
+                    gpu: self.gpus[slice.gpu].gpu.index,
+                    gi: slice.gi,
+                });
+            }
+        }
+        for id in lost {
+            let leased = self.jobs.get(&id).is_some_and(Job::is_leased);
+            if leased {
+                self.end_attempt(id, UNKNOWN_END, now);
+            } else {
+                self.withdraw(id, "its runner did not come back", now);
+            }
+        }
+    }
+
+    /// NVML has told who is on the slice of a job without runner.
+    pub(super) fn occupants(&mut self, id: JobId, pids: Result<Vec<u32>, NodeError>, now: f64) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        job.asked = false;
+        if job.runner.is_some() || !job.is_leased() || job.has_process() {
+            return;
+        }
+        match pids {
+            Ok(pids) if pids.is_empty() => {
+                tracing::info!(job = %id, "no process is left and no runner came back: its slice is free");
+                self.end_attempt(id, UNKNOWN_END, now);
+            }
+            Ok(_) => {}
+            Err(error) => tracing::warn!(job = %id, %error, "cannot tell whether its slice is free"),
+        }
+    }
+
+    /// A process of a job is gone.
+    pub(super) fn forget(&mut self, id: JobId, pid: u32, now: f64) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        job.forget_process(pid);
+        if job.state == JobState::Watched && job.processes.is_empty() {
+            if let Some(last) = job.attempts.last_mut() {
+                last.end = Some(now);
+            }
+            self.finish(id, now);
+            return;
+        }
+        self.end_if_empty(id, now);
+    }
+
+    pub(super) fn watch_process(&mut self, pid: u32) {
+        if pid != 0 {
+            self.outputs.push(Output::Watch(pid));
+        }
+    }
+}
+
+impl Job {
+    /// Device bytes for the next attempt, or `None` when the job is over.
+    ///
+    /// After an out-of-memory answer that is what was in use, what was asked for and what the driver
+    /// charges besides: a slice that holds just that, not the next size up.
+    fn next_need(&self, ending: &Ending, had: u64, context_cost: Option<u64>) -> Option<u64> {
+        if self.cancelled || self.runner.is_none() {
+            return None;
+        }
+        let least = had.saturating_add(1);
+        match (ending.outcome, ending.unmet) {
+            (Outcome::Moved, _) => Some(self.need.max(least)),
+            (Outcome::Oom, Some(Unmet { asked, in_use })) if self.submission.movable => {
+                let besides = self.unaccounted.or(context_cost).unwrap_or(0);
+                Some(after_oom(in_use, asked, besides).max(least))
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::Submission;
+    use migm_shared::units::GIB;
+
+    fn job(movable: bool) -> Job {
+        let submission = Submission {
+            name: "job".into(),
+            command: vec![],
+            mem: None,
+            iterations: None,
+            movable,
+            visible_devices: None,
+            use_existing: false,
+            batch: None,
+            part: None,
+            nonce: 1,
+            runner: 1,
+        };
+        let mut job = Job::new(JobId(1), submission, 0);
+        job.runner = Some(3);
+        job
+    }
+
+    fn ending(outcome: Outcome, unmet: Option<Unmet>) -> Ending {
+        Ending {
+            status: Some(1),
+            outcome,
+            unmet,
+        }
+    }
+
+    const UNMET: Option<Unmet> = Some(Unmet {
+        asked: 9 * GIB,
+        in_use: 4 * GIB,
+    });
+
+    #[test]
+    fn after_an_oom_the_context_counts_too() {
+        let mut job = job(true);
+        let end = ending(Outcome::Oom, UNMET);
+        assert_eq!(job.next_need(&end, 5 * GIB, None), Some(13 * GIB));
+        assert_eq!(job.next_need(&end, 5 * GIB, Some(GIB)), Some(14 * GIB));
+        job.unaccounted = Some(2 * GIB);
+        assert_eq!(job.next_need(&end, 5 * GIB, Some(GIB)), Some(15 * GIB));
+    }
+
+    #[test]
+    fn memory_lost_to_fragments_still_leads_to_a_larger_slice() {
+        let small = Some(Unmet {
+            asked: GIB,
+            in_use: GIB,
+        });
+        assert_eq!(
+            job(true).next_need(&ending(Outcome::Oom, small), 5 * GIB, None),
+            Some(5 * GIB + 1)
+        );
+    }
+
+    #[test]
+    fn who_does_not_go_on() {
+        let moved = ending(Outcome::Moved, None);
+        assert_eq!(job(true).next_need(&moved, 5 * GIB, None), Some(5 * GIB + 1));
+        let mut cancelled = job(true);
+        cancelled.cancelled = true;
+        assert_eq!(cancelled.next_need(&moved, 5 * GIB, None), None);
+        let mut orphan = job(true);
+        orphan.runner = None;
+        assert_eq!(orphan.next_need(&moved, 5 * GIB, None), None);
+        assert_eq!(
+            job(false).next_need(&ending(Outcome::Oom, UNMET), 5 * GIB, None),
+            None
+        );
+        assert_eq!(
+            job(true).next_need(&ending(Outcome::Failed, UNMET), 5 * GIB, None),
+            None
+        );
+    }
+}

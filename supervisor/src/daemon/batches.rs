@@ -1,0 +1,135 @@
+//! Batches: opened, started, measured from the first job's start to the last one's end.
+
+use migm_shared::ids::BatchId;
+
+use super::batch::{Batch, all_ended};
+use super::job::Peer;
+use super::machine::{Moment, Order};
+use super::owner::Owner;
+use crate::control::{JobState, Reply};
+
+impl Owner {
+    pub(super) fn open_batch(&mut self, peer: Peer, name: String) {
+        let Some(client) = self.clients.get(&peer) else {
+            return;
+        };
+        let id = BatchId(self.next_batch);
+        self.next_batch += 1;
+        let batch = Batch::new(id, name, client.credentials.uid, Some(peer));
+        self.batches.insert(id, batch);
+        self.dirty = true;
+        self.reply(peer, Reply::BatchOpened { batch: id });
+    }
+
+    pub(super) fn start_batch(&mut self, peer: Peer, id: BatchId, now: f64) {
+        let uid = self.batches.get(&id).map(|batch| batch.uid);
+        let allowed = uid.is_some_and(|uid| self.may(peer, uid));
+        let reconfigurations = self.reconfigurations;
+        let Some(batch) = self.batches.get_mut(&id).filter(|_| allowed) else {
+            self.refuse(peer, format!("there is no batch {id}"));
+            return;
+        };
+        if batch.started.is_some() {
+            self.refuse(peer, format!("batch {id} has started"));
+            return;
+        }
+        batch.started = Some(now);
+        batch.reconfigurations = reconfigurations;
+        let jobs = batch.jobs.clone();
+        tracing::info!(batch = %id, jobs = jobs.len(), "batch starts");
+        self.unanswered += 1;
+        self.orders.push(Order::Energy {
+            batch: id,
+            moment: Moment::Start,
+        });
+        self.reply(peer, Reply::Done);
+        for id in jobs {
+            let Some(job) = self.jobs.get_mut(&id) else {
+                continue;
+            };
+            if job.state != JobState::Held {
+                continue;
+            }
+            job.state = JobState::Waiting;
+            self.changed(id);
+            self.queue(id, now);
+        }
+        self.dirty = true;
+        self.check_batch(id, now);
+    }
+
+    pub(super) fn watch_batch(&mut self, peer: Peer, id: BatchId, now: f64) {
+        let uid = self.batches.get(&id).map(|batch| batch.uid);
+        let allowed = uid.is_some_and(|uid| self.may(peer, uid));
+        let Some(batch) = self.batches.get_mut(&id).filter(|_| allowed) else {
+            self.refuse(peer, format!("there is no batch {id}"));
+            return;
+        };
+        batch.watcher = Some(peer);
+        let told = batch.ended.is_some() && !batch.reading;
+        self.changed_jobs.extend(batch.jobs.iter().copied());
+        self.reply(peer, Reply::Done);
+        if told {
+            self.tell_summary(id);
+        } else {
+            self.check_batch(id, now);
+        }
+    }
+
+    /// Nobody hears of this peer's batches any more. Those that are over, or will never start, go.
+    pub(super) fn unwatch_batches(&mut self, peer: Peer) {
+        let jobs = &self.jobs;
+        let before = self.batches.len();
+        self.batches.retain(|_, batch| {
+            if batch.watcher.take_if(|watcher| *watcher == peer).is_none() {
+                return true;
+            }
+            let lives = !all_ended(batch.jobs.iter().filter_map(|job| jobs.get(job)));
+            lives || batch.started.is_some() && (batch.ended.is_none() || batch.reading)
+        });
+        self.dirty |= self.batches.len() < before;
+    }
+
+    /// A batch whose last job has ended is measured.
+    pub(super) fn check_batch(&mut self, id: BatchId, now: f64) {
+        let Some(batch) = self.batches.get_mut(&id) else {
+            return;
+        };
+        let over = all_ended(batch.jobs.iter().filter_map(|job| self.jobs.get(job)));
+        if batch.started.is_none() || batch.ended.is_some() || !over {
+            return;
+        }
+        batch.ended = Some(now);
+        batch.reading = true;
+        self.unanswered += 1;
+        self.orders.push(Order::Energy {
+            batch: id,
+            moment: Moment::End,
+        });
+    }
+
+    pub(super) fn energy_read(&mut self, id: BatchId, moment: Moment, millijoules: Option<u64>) {
+        self.dirty = true;
+        let Some(batch) = self.batches.get_mut(&id) else {
+            return;
+        };
+        batch.measured(moment, millijoules);
+        if moment == Moment::End && batch.ended.is_some() {
+            tracing::info!(batch = %id, "batch is over");
+            self.tell_summary(id);
+        }
+    }
+
+    /// The sum of a batch that is over, to its watcher.
+    pub(super) fn tell_summary(&mut self, id: BatchId) {
+        let facts = self.facts();
+        let Some(batch) = self.batches.get(&id) else {
+            return;
+        };
+        let jobs = batch.jobs.iter().filter_map(|job| self.jobs.get(job));
+        let summary = batch.summary(jobs.map(super::job::Job::status).collect(), &facts);
+        if let Some(watcher) = batch.watcher {
+            self.reply(watcher, Reply::BatchEnded(Box::new(summary)));
+        }
+    }
+}
