@@ -181,7 +181,7 @@ fn begin() -> Option<&'static Attachment> {
     }
 }
 
-/// Another thread is attaching, which takes it some 100 ms at most. Its allocation is being counted; so must
+/// Another thread is attaching, which takes it a second at most. Its allocation is being counted; so must
 /// ours be.
 fn wait() -> Option<&'static Attachment> {
     for _ in 0..5_000 {

@@ -13,8 +13,9 @@ use crate::link::{self, Sent, Socket};
 use crate::pagefile::PageFile;
 use crate::{log, settings};
 
-/// How long the first allocation of a job waits for the job's page.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// How long the first allocation of a job waits for the job's page. A supervisor on a loaded machine may take some
+/// hundred milliseconds; one that is stopped costs this once a process.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Who calls, and whom. Read once, by the thread that attaches: the program may be changing its environment
 /// while the sender thread runs.

@@ -107,9 +107,9 @@ fn a_supervisor_that_never_answers_costs_a_tenth_of_a_second_once() {
     };
     let without = time(Program::linked("steps", &["20", "100"]));
     let with = time(Program::linked("steps", &["20", "100"]).under(&peer));
-    assert!(with >= Duration::from_millis(95), "it does wait: {with:?}");
+    assert!(with >= Duration::from_millis(950), "it does wait: {with:?}");
     assert!(
-        with < without + Duration::from_millis(400),
+        with < without + Duration::from_secs(4),
         "{with:?}, without {without:?}"
     );
 }
