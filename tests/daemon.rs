@@ -751,9 +751,9 @@ fn garbage_costs_the_sender_its_connection_and_nobody_else() {
     let mut other = daemon.peer();
     for garbage in [
         b"GET / HTTP/1.1\r\n\r\n".to_vec(),
-        b"MIGM\x01\x00\x09\x00\x00\x00\x00\x00".to_vec(),
+        b"MIGM\x02\x00\x09\x00\x00\x00\x00\x00".to_vec(),
         // A body of 4 GiB is refused from its header.
-        b"MIGM\x01\x00\x03\x00\xff\xff\xff\xff".to_vec(),
+        b"MIGM\x02\x00\x03\x00\xff\xff\xff\xff".to_vec(),
         // A report before hello.
         encode(&Report::Event(Event::Leaving)).unwrap(),
     ] {

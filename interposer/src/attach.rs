@@ -18,13 +18,17 @@ use std::sync::atomic::{
 };
 use std::time::Duration;
 
+use migm_shared::clock::Mark as IterationMark;
 use migm_shared::page::{Class, CounterPage, DEVICES, Tally};
+use migm_shared::report::{Event, Report};
 
 use crate::caller::{self, Caller};
+use crate::clock::Clock;
 use crate::devices::{self, Devices};
-use crate::notes::{Mark, Notes, now_ns};
+use crate::notes::{Mark, Notes, Refusal, now_ns};
 use crate::pagefile::PageFile;
 use crate::thread::Lanes;
+use crate::wire::Wire;
 use crate::{descriptor, errno, ledger, log, sender, settings};
 
 /// Written by all threads, so kept off the lines of what they only read.
@@ -41,6 +45,10 @@ pub struct Attachment {
     pub slot: usize,
     /// What it leaves for the sender.
     pub notes: Notes,
+    /// What marks its iterations.
+    pub clock: Clock,
+    /// The line to the supervisor.
+    pub wire: Wire,
     devices: Devices,
     /// Which lanes of the slot have a thread.
     pub lanes: Lanes,
@@ -91,15 +99,39 @@ impl Attachment {
         self.devices.seen()
     }
 
-    /// Counts an iteration mark and leaves one note per device in use.
-    pub fn mark(&self) {
-        let iteration = self.page.mark(self.slot);
+    /// An event that may mark an iteration. If it does, leaves one note per device in use.
+    #[inline]
+    pub fn tick(&self, event: IterationMark) {
+        if let Some(iteration) = self.clock.tick(event) {
+            self.mark(iteration);
+        }
+    }
+
+    fn mark(&self, iteration: u64) {
+        self.page.set_marks(self.slot, iteration);
         let time_ns = now_ns();
         for (device, _) in self.devices.seen() {
             let mark = self.state(device, time_ns, iteration);
             if mark.peak != 0 {
                 self.notes.mark(mark);
             }
+        }
+    }
+
+    /// Notes a refused allocation, and tells the supervisor before the program hears of it: at once, or, where
+    /// the line is taken or full, through the sender thread.
+    #[cold]
+    pub fn refused(&self, device: usize, asked: u64) {
+        let refusal = Refusal {
+            time_ns: now_ns(),
+            device: u32::try_from(device).unwrap_or(u32::MAX),
+            asked,
+            in_use: self.page.refuse(self.slot, device, asked),
+            largest: self.page.largest(device),
+        };
+        let report = Report::Event(refusal.event());
+        if !undisturbed(|| self.wire.send_soon(&report)) {
+            self.notes.out_of_memory(refusal);
         }
     }
 
@@ -119,6 +151,7 @@ impl Attachment {
             iteration,
             reserved,
             peak: peak.max(reserved),
+            allocated: self.page.allocated(device),
             counts: self.page.process_counts(self.slot, device),
         }
     }
@@ -202,7 +235,7 @@ unsafe extern "C" {
 
 /// Runs `body`, which waits and makes system calls, so that neither a signal handler nor a cancellation of
 /// this thread can leave it half done. The thread started meanwhile inherits the blocked signals.
-fn undisturbed<T>(body: impl FnOnce() -> T) -> T {
+pub fn undisturbed<T>(body: impl FnOnce() -> T) -> T {
     const DISABLE: libc::c_int = 1;
     let (mut cancel, mut ignored) = (0, 0);
     let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
@@ -234,16 +267,30 @@ fn start() -> Option<&'static Attachment> {
     let (file, socket) = caller.open()?;
     let (file, slot) = caller::join(file, caller.attempt())?;
     let PageFile { page, file } = file;
+    let devices = devices::list(page);
+    let index = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
+    let introduction = Report::Event(Event::Attached {
+        slot: index(slot),
+        devices: devices
+            .seen()
+            .map(|(device, uuid)| (index(device), uuid))
+            .collect(),
+    });
     let attachment = Box::leak(Box::new(Attachment {
         page,
         slot,
         notes: Notes::new(),
-        devices: devices::list(page),
+        clock: Clock::new(settings::iteration()),
+        wire: Wire::new(introduction),
+        devices,
         lanes: Lanes::new(),
         peaks: Peaks([const { AtomicU64::new(0) }; DEVICES]),
     }));
     log::line(format_args!("process {pid} counts in slot {slot}"));
-    sender::start(attachment, caller, socket, file);
+    if let Some(socket) = socket {
+        attachment.wire.connect(socket);
+    }
+    sender::start(attachment, caller, file);
     Some(attachment)
 }
 

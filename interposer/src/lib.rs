@@ -14,7 +14,8 @@
 //!    [sender] thread. Without a supervisor it counts in a page of its own.
 //! 5. The [ledger] keeps the address with its size, class and device, and adds the size to the page: live
 //!    bytes and their peak are exact from that moment on, and stay readable after the process, however it ends.
-//! 6. When the program waits for the device, that marks an iteration: the totals go into a [queue](notes).
+//! 6. When the program waits for the device or reads from it, that may mark an iteration: if the [clock] says
+//!    so, the totals go into a [queue](notes). What its tensors hold, [PyTorch](torch) or the program itself says.
 //! 7. The sender empties the queue every 10 ms and sends samples. A full socket loses samples, never bytes.
 //! 8. The program calls `cuMemFree_v2`. The record leaves the ledger before the real call, because another
 //!    thread may be given the address as soon as the driver has it; if the driver refuses, it is put back.
@@ -33,7 +34,14 @@
 //! `cuMemAllocHost`, `cuMemAllocHost_v2`, `cuMemHostAlloc`, `cuMemFreeHost`;
 //! `cuMemCreate`, `cuMemRelease`, `cuMemMap`, `cuMemUnmap`, `cuMemRetainAllocationHandle`;
 //! `cuArrayCreate_v2`, `cuArray3DCreate_v2`, `cuArrayDestroy`;
-//! `cuCtxSynchronize`, `cuCtxSynchronize_v2`, `cuStreamSynchronize`, `cuStreamSynchronize_ptsz`.
+//! `cuCtxSynchronize`, `cuCtxSynchronize_v2`, `cuStreamSynchronize`, `cuStreamSynchronize_ptsz`,
+//! `cuEventSynchronize`;
+//! `cuMemcpyDtoH_v2`, `cuMemcpyDtoH_v2_ptds`, `cuMemcpyDtoHAsync_v2`, `cuMemcpyDtoHAsync_v2_ptsz`;
+//! `cuGraphLaunch`, `cuGraphLaunch_ptsz`;
+//! `migm_report`;
+//! `_ZN3c1027reportMemoryUsageToProfilerEPvlNS_6DeviceE`, `_ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE`,
+//! `_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE`;
+//! `_ZN3c1027reportOutOfMemoryToProfilerElllNS_6DeviceE`, `_ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE`.
 //!
 //! A test compares this list, the rows and the built file. `cuGetExportTable` is left alone: the runtime
 //! checks what it returns.
@@ -42,6 +50,7 @@
 pub mod abi;
 pub mod attach;
 pub mod caller;
+pub mod clock;
 pub mod descriptor;
 pub mod devices;
 pub mod driver;
@@ -58,3 +67,5 @@ pub mod sender;
 pub mod settings;
 pub mod table;
 pub mod thread;
+pub mod torch;
+pub mod wire;

@@ -98,7 +98,7 @@ impl Socket {
                 return Some((welcome, file));
             }
             let left = deadline.checked_duration_since(Instant::now())?;
-            self.poll(left)?;
+            poll(self.0.number()?, left);
             match self.receive() {
                 Received::Bytes(bytes, count, descriptor) => {
                     decoder.push(bytes.get(..count)?);
@@ -110,27 +110,19 @@ impl Socket {
         }
     }
 
-    fn poll(&self, at_most: Duration) -> Option<()> {
-        let mut entry = libc::pollfd {
-            fd: self.0.number()?,
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        let milliseconds = c_int::try_from(at_most.as_millis()).ok()?.saturating_add(1);
-        // SAFETY: one valid entry.
-        unsafe { libc::poll(&raw mut entry, 1, milliseconds) };
-        Some(())
+    /// Its descriptor, as long as the program has not closed it.
+    #[must_use]
+    pub fn number(&self) -> Option<c_int> {
+        self.0.number()
     }
 
-    /// Whether the peer is still there. Bytes it sends after its welcome are dropped.
+    /// What the peer has said; descriptors that come along are dropped.
     #[must_use]
-    pub fn is_alive(&self) -> bool {
-        loop {
-            match self.receive() {
-                Received::Bytes(..) => {}
-                Received::Nothing => return true,
-                Received::Gone => return false,
-            }
+    pub fn hear(&self) -> Heard {
+        match self.receive() {
+            Received::Bytes(bytes, count, _) => Heard::Bytes(bytes, count),
+            Received::Nothing => Heard::Nothing,
+            Received::Gone => Heard::Gone,
         }
     }
 
@@ -162,8 +154,31 @@ impl Socket {
     }
 }
 
+/// Waits until there is something to hear on a descriptor, at most so long.
+pub fn poll(number: c_int, at_most: Duration) {
+    let mut entry = libc::pollfd {
+        fd: number,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let milliseconds = c_int::try_from(at_most.as_millis()).unwrap_or(c_int::MAX);
+    // SAFETY: one valid entry; a number that is no descriptor any more is answered with an error.
+    unsafe { libc::poll(&raw mut entry, 1, milliseconds.saturating_add(1)) };
+}
+
+/// What the peer has said since it was last asked.
+#[derive(Debug)]
+pub enum Heard {
+    /// So many of these bytes.
+    Bytes([u8; ANSWER], usize),
+    /// Nothing more.
+    Nothing,
+    /// It is gone, or the program has closed our descriptor.
+    Gone,
+}
+
 /// More than a welcome ever has.
-const ANSWER: usize = 64 + Welcome::LIMIT;
+pub const ANSWER: usize = 64 + Welcome::LIMIT;
 
 enum Received {
     Bytes([u8; ANSWER], usize, Option<Descriptor>),
@@ -240,8 +255,8 @@ mod tests {
         };
         assert_eq!(bytes[0], b'x');
         assert!(PageFile::received(file).is_some());
-        assert!(two.is_alive());
+        assert!(matches!(two.hear(), Heard::Nothing));
         drop(one);
-        assert!(!two.is_alive());
+        assert!(matches!(two.hear(), Heard::Gone));
     }
 }

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use crossbeam::queue::ArrayQueue;
+use migm_shared::page::Class;
+use migm_shared::report::Event;
 
 /// Marks that wait for the sender. It comes round every 10 ms or so; more than this many in between are lost
 /// and counted as lost.
@@ -15,17 +17,37 @@ const CAPACITY: usize = 1024;
 pub enum Note {
     /// An iteration mark, as seen from one device.
     Mark(Mark),
-    /// The driver had no room.
-    OutOfMemory {
-        /// `CLOCK_MONOTONIC` in nanoseconds.
-        time_ns: u64,
-        /// The page's device index.
-        device: usize,
-        /// Bytes asked for.
-        asked: u64,
-        /// Bytes the job had reserved.
-        in_use: u64,
-    },
+    /// An allocation was refused, and the supervisor could not be told at once.
+    OutOfMemory(Refusal),
+}
+
+/// A refused allocation.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Refusal {
+    /// `CLOCK_MONOTONIC` in nanoseconds.
+    pub time_ns: u64,
+    /// The page's device index.
+    pub device: u32,
+    /// Bytes asked for.
+    pub asked: u64,
+    /// Bytes the job had reserved.
+    pub in_use: u64,
+    /// The kind of memory that most of them were, and how much.
+    pub largest: Option<(Class, u64)>,
+}
+
+impl Refusal {
+    /// As the supervisor is told.
+    #[must_use]
+    pub const fn event(self) -> Event {
+        Event::OutOfMemory {
+            time_ns: self.time_ns,
+            device: self.device,
+            asked: self.asked,
+            in_use: self.in_use,
+            largest: self.largest,
+        }
+    }
 }
 
 /// The state of one device at an iteration mark.
@@ -41,6 +63,8 @@ pub struct Mark {
     pub reserved: u64,
     /// The most since the mark before.
     pub peak: u64,
+    /// Bytes held by tensors, where a framework reports them.
+    pub allocated: Option<u64>,
     /// Allocations, frees and bytes requested by this process so far.
     pub counts: (u64, u64, u64),
 }
@@ -75,14 +99,8 @@ impl Notes {
 
     /// Leaves a refused allocation, in place of the oldest note if need be, and wakes the sender.
     #[cold]
-    pub fn out_of_memory(&self, device: usize, asked: u64, in_use: u64) {
-        let note = Note::OutOfMemory {
-            time_ns: now_ns(),
-            device,
-            asked,
-            in_use,
-        };
-        if let Some(Note::Mark(_)) = self.queue.force_push(note) {
+    pub fn out_of_memory(&self, refusal: Refusal) {
+        if let Some(Note::Mark(_)) = self.queue.force_push(Note::OutOfMemory(refusal)) {
             self.lost.fetch_add(1, Relaxed);
         }
         self.bell.fetch_add(1, Relaxed);
@@ -158,7 +176,15 @@ mod tests {
         iteration: 1,
         reserved: 2,
         peak: 3,
+        allocated: None,
         counts: (4, 5, 6),
+    };
+    const REFUSAL: Refusal = Refusal {
+        time_ns: 1,
+        device: 1,
+        asked: 2,
+        in_use: 3,
+        largest: None,
     };
 
     #[test]
@@ -178,7 +204,7 @@ mod tests {
             notes.mark(MARK);
         }
         let heard = notes.rings();
-        notes.out_of_memory(1, 2, 3);
+        notes.out_of_memory(REFUSAL);
         assert_ne!(notes.rings(), heard);
         assert_eq!(notes.take_lost(), 1);
         let refusals = std::iter::from_fn(|| notes.take()).filter(|note| !matches!(note, Note::Mark(_)));
@@ -189,7 +215,7 @@ mod tests {
     fn a_bell_rung_before_the_wait_is_heard() {
         let notes = Notes::new();
         let heard = notes.rings();
-        notes.out_of_memory(0, 1, 1);
+        notes.out_of_memory(REFUSAL);
         let start = std::time::Instant::now();
         notes.wait(heard, Duration::from_secs(5));
         assert!(start.elapsed() < Duration::from_secs(4));

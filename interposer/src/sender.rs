@@ -5,13 +5,13 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use migm_shared::frame::encode;
+use migm_shared::clock::Clock as Iterations;
 use migm_shared::report::{Event, Report, Sample};
 
 use crate::attach::Attachment;
 use crate::caller::Caller;
+use crate::clock::Learner;
 use crate::descriptor::Descriptor;
-use crate::link::{Sent, Socket};
 use crate::log;
 use crate::notes::{Mark, Note, now_ns};
 use crate::pagefile::PageFile;
@@ -30,12 +30,7 @@ const EVENTS: usize = 64;
 const STACK: usize = 256 << 10;
 
 /// Starts the thread. Where that fails, the page alone has the figures.
-pub fn start(
-    attachment: &'static Attachment,
-    caller: Caller,
-    socket: Option<Socket>,
-    file: Option<Descriptor>,
-) {
+pub fn start(attachment: &'static Attachment, caller: Caller, file: Option<Descriptor>) {
     let mut sender = Sender {
         attachment,
         caller,
@@ -43,7 +38,8 @@ pub fn start(
             page: attachment.page,
             file,
         },
-        line: socket.map_or_else(Line::away, Line::up),
+        away: (Instant::now() + RETRY.0, RETRY.0),
+        learner: Learner::new(&attachment.clock, now_ns()),
         events: Vec::new(),
         lost: 0,
         told: Vec::new(),
@@ -66,7 +62,9 @@ struct Sender {
     attachment: &'static Attachment,
     caller: Caller,
     page: PageFile,
-    line: Line,
+    /// While not connected: when to try again, and the pause after that.
+    away: (Instant, Duration),
+    learner: Learner,
     /// Events not sent yet, oldest first.
     events: Vec<Event>,
     /// Marks lost and not yet told.
@@ -80,33 +78,8 @@ struct Sender {
 /// Reserved bytes, allocated bytes, and the process's own counts.
 type Figures = (u64, Option<u64>, (u64, u64, u64));
 
-/// The state of the connection.
-enum Line {
-    /// Connected. `rest` is what is left of the frame being sent.
-    Up { socket: Socket, rest: Vec<u8> },
-    /// Not connected, until `again`.
-    Away { again: Instant, pause: Duration },
-}
-
-impl Line {
-    fn up(socket: Socket) -> Self {
-        Self::Up {
-            socket,
-            rest: Vec::new(),
-        }
-    }
-
-    fn away() -> Self {
-        Self::Away {
-            again: Instant::now() + RETRY.0,
-            pause: RETRY.0,
-        }
-    }
-}
-
 impl Sender {
     fn run(&mut self) {
-        self.events.push(self.attached());
         loop {
             let heard = self.attachment.notes.rings();
             let pause = if self.round() { BUSY } else { IDLE };
@@ -117,21 +90,16 @@ impl Sender {
     /// One round; whether there was anything to tell.
     fn round(&mut self) -> bool {
         let marks = self.collect();
-        self.keep_connected();
-        self.flush();
+        self.learner.round(&self.attachment.clock, now_ns());
+        let connected = self.keep_connected();
         let samples = self.samples(&marks);
-        let waiting = !self.events.is_empty() && matches!(self.line, Line::Up { .. });
-        let something = !samples.is_empty() || waiting;
-        // In order of time, but for the slot, which makes sense of the samples.
-        self.send_events(|event| matches!(event, Event::Attached { .. }));
-        if !samples.is_empty() && !self.send(&Report::Samples(samples)) {
+        let something = !samples.is_empty() || (!self.events.is_empty() && connected);
+        if !samples.is_empty() && !self.attachment.wire.send(&Report::Samples(samples)) {
             self.lost += marks.len() as u64;
-            if matches!(self.line, Line::Up { .. }) {
-                // A full socket: the figures are told again when there is room.
-                self.told.fill(None);
-            }
+            // The figures are told again when there is room, or somebody to tell.
+            self.told.fill(None);
         }
-        self.send_events(|_| true);
+        self.send_events();
         something
     }
 
@@ -141,17 +109,7 @@ impl Sender {
         while let Some(note) = self.attachment.notes.take() {
             match note {
                 Note::Mark(mark) => marks.push(mark),
-                Note::OutOfMemory {
-                    time_ns,
-                    device,
-                    asked,
-                    in_use,
-                } => self.keep(Event::OutOfMemory {
-                    time_ns,
-                    device: index(device),
-                    asked,
-                    in_use,
-                }),
+                Note::OutOfMemory(refusal) => self.keep(refusal.event()),
             }
         }
         self.lost += self.attachment.notes.take_lost();
@@ -165,30 +123,20 @@ impl Sender {
         self.events.push(event);
     }
 
-    fn attached(&self) -> Event {
-        Event::Attached {
-            slot: index(self.attachment.slot),
-            devices: self
-                .attachment
-                .devices()
-                .map(|(device, uuid)| (index(device), uuid))
-                .collect(),
-        }
-    }
-
     /// The samples of this round: one per mark, merged if there are many; for a device whose figures changed
     /// without a mark, one of this moment.
     fn samples(&mut self, marks: &[Mark]) -> Vec<Sample> {
         let mut samples = Vec::new();
-        let iteration = self.attachment.page.marks(self.attachment.slot);
+        let clock = self.attachment.clock.now();
+        let iteration = self.attachment.clock.iteration();
+        self.attachment.page.set_marks(self.attachment.slot, iteration);
         for (device, _) in self.attachment.devices() {
             let mut of_device: Vec<Mark> = marks
                 .iter()
                 .filter(|mark| mark.device == device)
                 .copied()
                 .collect();
-            let allocated = self.attachment.page.allocated(device);
-            let figures = |mark: &Mark| (mark.reserved, allocated, mark.counts);
+            let figures = |mark: &Mark| (mark.reserved, mark.allocated, mark.counts);
             if self.told.len() <= device {
                 self.told.resize(device + 1, None);
             }
@@ -197,7 +145,7 @@ impl Sender {
             }
             // What has changed since the last mark is told in the next round.
             self.told[device] = of_device.last().map(figures).or(self.told[device]);
-            samples.extend(merged(&of_device).map(|mark| sample(mark, allocated)));
+            samples.extend(merged(&of_device).map(|mark| sample(mark, clock)));
         }
         samples.sort_by_key(|sample| sample.time_ns);
         // A thread that was held up between a mark and its queue leaves a mark older than what was sent.
@@ -219,80 +167,37 @@ impl Sender {
         )
     }
 
-    fn keep_connected(&mut self) {
-        match &mut self.line {
-            Line::Up { socket, .. } if socket.is_alive() => {}
-            Line::Up { .. } => self.line = Line::away(),
-            Line::Away { again, pause } if Instant::now() >= *again => {
-                let pause = *pause;
-                if let Some(socket) = self.caller.call(&self.page, Instant::now()) {
-                    self.line = Line::up(socket);
-                    // A supervisor that has just come needs to know the slot before anything else.
-                    self.events
-                        .retain(|event| !matches!(event, Event::Attached { .. }));
-                    self.events.insert(0, self.attached());
-                    self.told.fill(None);
-                } else {
-                    let pause = (2 * pause).min(RETRY.1);
-                    self.line = Line::Away {
-                        again: Instant::now() + pause,
-                        pause,
-                    };
-                }
-            }
-            Line::Away { .. } => {}
+    /// Whether there is a supervisor, after another attempt to reach one if it is time.
+    fn keep_connected(&mut self) -> bool {
+        let (again, pause) = self.away;
+        if self.attachment.wire.keep() {
+            self.away = (Instant::now() + RETRY.0, RETRY.0);
+            return true;
         }
+        if Instant::now() < again {
+            return false;
+        }
+        if let Some(socket) = self.caller.call(&self.page, Instant::now()) {
+            self.attachment.wire.connect(socket);
+            self.told.fill(None);
+            return true;
+        }
+        let pause = (2 * pause).min(RETRY.1);
+        self.away = (Instant::now() + pause, pause);
+        false
     }
 
-    /// Sends events as long as the next one is `wanted`.
-    fn send_events(&mut self, wanted: impl Fn(&Event) -> bool) {
-        while let Some(event) = self.events.first().filter(|event| wanted(event)) {
-            if !self.send(&Report::Event(event.clone())) {
+    /// Sends the events, oldest first, as far as the socket takes them.
+    fn send_events(&mut self) {
+        while let Some(event) = self.events.first() {
+            if !self.attachment.wire.send(&Report::Event(event.clone())) {
                 return;
             }
             self.events.remove(0);
         }
-        if self.lost > 0 && self.send(&Report::Event(Event::Lost { marks: self.lost })) {
+        let lost = Report::Event(Event::Lost { marks: self.lost });
+        if self.lost > 0 && self.attachment.wire.send(&lost) {
             self.lost = 0;
-        }
-    }
-
-    /// Hands a frame to the socket; false if it is not taken. A frame that is taken in part is on its way: its
-    /// rest goes first in the rounds that follow.
-    fn send(&mut self, report: &Report) -> bool {
-        let Line::Up { socket, rest } = &mut self.line else {
-            return false;
-        };
-        let Ok(frame) = encode(report) else {
-            return false;
-        };
-        if !rest.is_empty() {
-            return false;
-        }
-        match socket.send(&frame, None) {
-            Sent::Bytes(0) => false,
-            Sent::Bytes(sent) => {
-                rest.extend_from_slice(&frame[sent..]);
-                true
-            }
-            Sent::Gone => {
-                self.line = Line::away();
-                false
-            }
-        }
-    }
-
-    /// Sends on what is left of a frame.
-    fn flush(&mut self) {
-        let Line::Up { socket, rest } = &mut self.line else {
-            return;
-        };
-        if rest.is_empty() {
-            return;
-        }
-        match socket.send(rest, None) {
-            Sent::Bytes(sent) => drop(rest.drain(..sent)),
-            Sent::Gone => self.line = Line::away(),
         }
     }
 }
@@ -307,7 +212,7 @@ fn merged(marks: &[Mark]) -> impl Iterator<Item = Mark> {
     })
 }
 
-fn sample(mark: Mark, allocated: Option<u64>) -> Sample {
+fn sample(mark: Mark, clock: Option<Iterations>) -> Sample {
     let (allocations, frees, requested) = mark.counts;
     Sample {
         time_ns: mark.time_ns,
@@ -315,10 +220,11 @@ fn sample(mark: Mark, allocated: Option<u64>) -> Sample {
         iteration: mark.iteration,
         reserved: mark.reserved,
         peak: mark.peak,
-        allocated,
+        allocated: mark.allocated,
         requested,
         allocations,
         frees,
+        clock,
     }
 }
 
@@ -337,6 +243,7 @@ mod tests {
             iteration: n,
             reserved: n * 10,
             peak,
+            allocated: None,
             counts: (n, n, n),
         }
     }

@@ -5,6 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
+use migm_shared::clock::Wanted;
+
 const UNREAD: u8 = 0;
 const OFF: u8 = 1;
 const ON: u8 = 2;
@@ -28,6 +30,14 @@ pub fn logs() -> bool {
 pub fn attempt() -> Option<String> {
     let text = read(c"MIGM_ATTEMPT")?;
     text.to_str().ok().map(ToOwned::to_owned)
+}
+
+/// What is to mark iterations: `MIGM_ITERATION`, which the runner has checked; nonsense counts as unset.
+#[must_use]
+pub fn iteration() -> Wanted {
+    let text = read(c"MIGM_ITERATION");
+    let wanted = text.as_deref().and_then(|text| text.to_str().ok()?.parse().ok());
+    wanted.unwrap_or_default()
 }
 
 /// The sockets to try, in order. `MIGM_SOCKET` stands alone: a job belongs to the supervisor that it names,

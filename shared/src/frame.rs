@@ -18,8 +18,9 @@ use bincode::{Decode, Encode};
 
 /// The first four bytes of each frame.
 pub const MAGIC: [u8; 4] = *b"MIGM";
-/// The version that this build speaks.
-pub const VERSION: u16 = 1;
+/// The version that this build speaks. 2: samples say what marks an iteration, an out-of-memory event says
+/// which kind of memory was most, and a capped process may ask for a raise.
+pub const VERSION: u16 = 2;
 /// Bytes before the body.
 pub const HEADER: usize = 12;
 /// No message has a longer body, and no decoded value claims more memory.
@@ -243,7 +244,7 @@ mod tests {
     #[test]
     fn golden_bytes() {
         let golden =
-            b"MIGM\x01\x00\x07\x00\x0e\x00\x00\x00\x05\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00ab";
+            b"MIGM\x02\x00\x07\x00\x0e\x00\x00\x00\x05\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00ab";
         assert_eq!(encode(&pair()).unwrap(), golden);
     }
 
@@ -272,7 +273,7 @@ mod tests {
             refuse(&|f| f[0] = b'X'),
             "peer does not speak this protocol: frame starts with [58, 49, 47, 4d]"
         );
-        assert_eq!(refuse(&|f| f[4] = 9), "peer speaks version 9, we speak 1");
+        assert_eq!(refuse(&|f| f[4] = 9), "peer speaks version 9, we speak 2");
         assert_eq!(
             refuse(&|f| f[6] = 1),
             "peer sent a frame of channel 1 where channel 7 is spoken"

@@ -16,6 +16,7 @@
 //! variant removed or moved. A reader that meets another version refuses it and says both numbers.
 #![forbid(unsafe_code)]
 
+pub mod clock;
 pub mod frame;
 pub mod ids;
 pub mod page;

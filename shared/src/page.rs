@@ -25,12 +25,15 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
+use bincode::{Decode, Encode};
 use serde::{Deserialize, Serialize};
+
+mod cap;
 
 /// The first eight bytes of a page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"MIGMPAGE");
 /// The layout below; a page of another layout is not used.
-pub const LAYOUT: u64 = 2;
+pub const LAYOUT: u64 = 3;
 /// Devices that a job can use at once.
 pub const DEVICES: usize = 16;
 /// Processes of one job that can be counted at once.
@@ -41,7 +44,7 @@ pub const LANES: usize = 8;
 pub const CLASSES: usize = 8;
 
 /// What kind of memory an allocation takes.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Hash, Encode, Decode, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[repr(usize)]
 pub enum Class {
@@ -106,6 +109,12 @@ pub struct DeviceTotals {
     allocated_peak: AtomicU64,
     /// 1 once a framework has reported.
     allocated_known: AtomicU64,
+    /// The soft cap; 0 for none.
+    cap: AtomicU64,
+    /// Bytes of capped requests that the driver has not answered yet.
+    claimed: AtomicU64,
+    /// What the contexts of capped processes are taken to cost.
+    contexts: AtomicU64,
 }
 
 /// One lane of a process's figures on one device. Bytes and counts.
@@ -116,8 +125,12 @@ pub struct LaneDevice {
     allocations: AtomicU64,
     frees: AtomicU64,
     requested: AtomicU64,
-    /// Kept in lane 0 only.
+    /// This and what follows is kept in lane 0 only.
     allocated: AtomicU64,
+    /// What the framework says that it holds of the driver's memory.
+    framework_reserved: AtomicU64,
+    claimed: AtomicU64,
+    context: AtomicU64,
 }
 
 /// One process of the job.
@@ -175,6 +188,9 @@ pub struct DeviceReading {
     pub allocated: Option<u64>,
     /// The largest `allocated` ever.
     pub allocated_peak: Option<u64>,
+    /// Bytes that the frameworks of living processes say they hold of the driver's memory, where they report:
+    /// what is `reserved` beyond it was asked for by others, such as a communication library.
+    pub framework_reserved: Option<u64>,
     /// Bytes of living processes by class, in the order of [`Class::ALL`].
     pub live: [u64; CLASSES],
     /// Bytes ever asked for, by processes that still have a slot.
@@ -221,6 +237,9 @@ impl DeviceTotals {
             allocated: ZERO,
             allocated_peak: ZERO,
             allocated_known: ZERO,
+            cap: ZERO,
+            claimed: ZERO,
+            contexts: ZERO,
         }
     }
 }
@@ -235,6 +254,9 @@ impl LaneDevice {
             frees: ZERO,
             requested: ZERO,
             allocated: ZERO,
+            framework_reserved: ZERO,
+            claimed: ZERO,
+            context: ZERO,
         }
     }
 }
@@ -421,11 +443,32 @@ impl CounterPage {
         in_use
     }
 
-    /// Counts an iteration mark and returns how many there are.
-    pub fn mark(&self, slot: usize) -> u64 {
+    /// The process has met a request of `bytes` from memory that it had kept: an unmet one of at most this size
+    /// counts as met.
+    #[inline]
+    pub fn meet(&self, slot: usize, bytes: u64) {
+        let Some(process) = self.slots.get(slot) else {
+            return;
+        };
+        let unmet = process.oom_asked.load(Relaxed);
+        if unmet != 0 && bytes >= unmet {
+            process.oom_asked.store(0, Relaxed);
+        }
+    }
+
+    /// Whether a process has a request that was refused and not met since.
+    #[must_use]
+    pub fn is_unmet(&self, slot: usize) -> bool {
         self.slots
             .get(slot)
-            .map_or(0, |process| process.marks.fetch_add(1, Relaxed) + 1)
+            .is_some_and(|process| process.oom_asked.load(Relaxed) != 0)
+    }
+
+    /// Says how many iteration marks a process has passed.
+    pub fn set_marks(&self, slot: usize, marks: u64) {
+        if let Some(process) = self.slots.get(slot) {
+            process.marks.store(marks, Relaxed);
+        }
     }
 
     /// How many iteration marks a process has passed.
@@ -448,6 +491,35 @@ impl CounterPage {
         if now > totals.allocated_peak.load(Relaxed) {
             totals.allocated_peak.fetch_max(now, Relaxed);
         }
+    }
+
+    /// What the process's framework has reported last of its tensors on a device.
+    #[must_use]
+    #[inline]
+    pub fn process_allocated(&self, slot: usize, device: usize) -> u64 {
+        let mine = self.lanes.get(slot).and_then(|lanes| lanes[0].get(device));
+        mine.map_or(0, |mine| mine.allocated.load(Relaxed))
+    }
+
+    /// Takes a framework's own figure of what the process holds of the driver's memory on a device.
+    #[inline]
+    pub fn report_reserved(&self, slot: usize, device: usize, reserved: u64) {
+        if let Some(mine) = self.lanes.get(slot).and_then(|lanes| lanes[0].get(device)) {
+            mine.framework_reserved.store(reserved, Relaxed);
+        }
+    }
+
+    /// The kind of memory that most of the job's bytes on a device are.
+    #[must_use]
+    pub fn largest(&self, device: usize) -> Option<(Class, u64)> {
+        if device >= DEVICES {
+            return None;
+        }
+        let live = self.read_device(device).live;
+        let of_device = Class::ALL.into_iter().zip(live);
+        of_device
+            .filter(|&(class, bytes)| class.is_reserved() && bytes != 0)
+            .max_by_key(|&(_, bytes)| bytes)
     }
 
     /// The figures of each device that the job has used, by page index.
@@ -475,6 +547,7 @@ impl CounterPage {
         // Counts outlive the process; live bytes are cleared when its slot is. A slot that no process has had
         // has no attempt, and its lanes are not touched, as that would give them memory.
         let used = |&(slot, _): &(&ProcessSlot, _)| slot.attempt.load(SeqCst) != 0;
+        let mut framework_reserved: u64 = 0;
         let lanes = self
             .slots
             .iter()
@@ -485,10 +558,15 @@ impl CounterPage {
             reading.allocations = reading.allocations.wrapping_add(mine.allocations.load(Relaxed));
             reading.frees = reading.frees.wrapping_add(mine.frees.load(Relaxed));
             reading.requested = reading.requested.wrapping_add(mine.requested.load(Relaxed));
+            framework_reserved = mine
+                .framework_reserved
+                .load(Relaxed)
+                .wrapping_add(framework_reserved);
             for (sum, live) in reading.live.iter_mut().zip(&mine.live) {
                 *sum = sum.wrapping_add(live.load(Relaxed));
             }
         }
+        reading.framework_reserved = known.then_some(framework_reserved);
         reading
     }
 
@@ -579,15 +657,21 @@ impl CounterPage {
             totals
                 .allocated
                 .fetch_sub(mine.allocated.swap(0, Relaxed), Relaxed);
+            mine.framework_reserved.store(0, Relaxed);
+            totals.claimed.fetch_sub(mine.claimed.swap(0, SeqCst), SeqCst);
+            totals.contexts.fetch_sub(mine.context.swap(0, SeqCst), SeqCst);
         }
         process.pid.store(0, SeqCst);
     }
 
-    /// Forgets unmet requests and peaks before another attempt starts on the same page, when no process
-    /// of the job lives.
+    /// Forgets unmet requests and caps before another attempt starts on the same page, when no process of the
+    /// job lives.
     pub fn next_attempt(&self) {
         for slot in &self.slots {
             slot.oom_asked.store(0, SeqCst);
+        }
+        for device in &self.devices {
+            device.cap.store(0, SeqCst);
         }
     }
 }
@@ -726,6 +810,52 @@ mod tests {
         assert!(page.unmet(3).is_some());
         page.add(slot, device, Class::Device, 100);
         assert_eq!(page.unmet(3), None);
+    }
+
+    #[test]
+    fn a_request_met_from_memory_that_was_kept_is_no_oom() {
+        let page = page!();
+        let device = page.device_index(UUID).unwrap();
+        let slot = page.join(10, 1, 3).unwrap();
+        page.refuse(slot, device, 100);
+        page.meet(slot, 99);
+        assert!(page.is_unmet(slot));
+        page.meet(slot, 100);
+        assert!(!page.is_unmet(slot));
+    }
+
+    #[test]
+    fn the_kind_that_most_bytes_are_of_is_a_reserved_one() {
+        let page = page!();
+        let device = page.device_index(UUID).unwrap();
+        let (one, two) = (page.join(10, 1, 1).unwrap(), page.join(11, 1, 1).unwrap());
+        assert_eq!(page.largest(device), None);
+        page.add(one, device, Class::Host, 1000);
+        page.add(one, device, Class::Device, 60);
+        page.add(one, device, Class::Vmm, 50);
+        page.add(two, device, Class::Vmm, 50);
+        assert_eq!(page.largest(device), Some((Class::Vmm, 100)));
+        assert_eq!(page.largest(DEVICES), None);
+    }
+
+    #[test]
+    fn what_a_framework_holds_is_summed_over_living_processes() {
+        let page = page!();
+        let device = page.device_index(UUID).unwrap();
+        let (one, two) = (page.join(10, 1, 1).unwrap(), page.join(11, 1, 1).unwrap());
+        assert_eq!(page.read()[0].framework_reserved, None);
+        for (slot, allocated) in [(one, 5), (two, 7), (one, 3)] {
+            page.report_allocated(slot, device, allocated);
+            page.report_reserved(slot, device, 10 * allocated);
+        }
+        let reading = page.read()[0];
+        assert_eq!(
+            (reading.allocated, reading.framework_reserved),
+            (Some(10), Some(100))
+        );
+        assert_eq!(page.process_allocated(one, device), 3);
+        page.leave(page.occupants()[0]);
+        assert_eq!(page.read()[0].framework_reserved, Some(70));
     }
 
     #[test]

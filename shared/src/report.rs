@@ -1,13 +1,15 @@
-//! What a process under the interposer tells the supervisor, and the one answer it gets.
+//! What a process under the interposer tells the supervisor, and what it is answered.
 //!
 //! A process connects at its first CUDA call and says [`Report::Hello`]. The supervisor answers with one
 //! [`Welcome`]; where the process belongs to a job, the job's counter page comes with it as a file
-//! descriptor. Then the process reports, and hears nothing more.
+//! descriptor. Then the process reports. It hears no more, but for the [`Answer`] to each [`Report::Raise`].
 
 use bincode::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 
+use crate::clock::Clock;
 use crate::frame::Message;
+use crate::page::Class;
 
 /// Who a process is. The supervisor takes pid and user from the socket, not from here: inside a container
 /// a process knows only its pid there.
@@ -44,6 +46,8 @@ pub struct Sample {
     pub allocations: u64,
     /// Frees of such allocations.
     pub frees: u64,
+    /// What counts as an iteration; `None` before the first mark.
+    pub clock: Option<Clock>,
 }
 
 /// Something that does not wait for the next sample.
@@ -67,6 +71,8 @@ pub enum Event {
         asked: u64,
         /// Bytes the job had reserved.
         in_use: u64,
+        /// The kind of memory that most of them were, and how much.
+        largest: Option<(Class, u64)>,
     },
     /// Marks were dropped because the sender could not keep up; totals stay exact.
     Lost {
@@ -91,6 +97,18 @@ pub enum Report {
     Samples(Vec<Sample>),
     /// An event.
     Event(Event),
+    /// The job is about to pass its cap: may it have more? Sent only where a cap is set, and answered by an
+    /// [`Answer`] with the same ticket.
+    Raise {
+        /// Counts the process's requests, from 1.
+        ticket: u32,
+        /// The page's device index.
+        device: u32,
+        /// Bytes asked for.
+        asked: u64,
+        /// Bytes charged to the job so far, contexts included.
+        charged: u64,
+    },
 }
 
 impl Message for Report {
@@ -112,9 +130,27 @@ impl Message for Welcome {
     const LIMIT: usize = 64;
 }
 
+/// The answer to [`Report::Raise`]. What holds is the cap in the counter page, which the supervisor raises
+/// before it answers; the answer ends the waiting.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Encode, Decode)]
+pub struct Answer {
+    /// The request's.
+    pub ticket: u32,
+    /// The page's device index.
+    pub device: u32,
+    /// The cap from now on, in bytes; as before where there is no more to have.
+    pub cap: u64,
+}
+
+impl Message for Answer {
+    const CHANNEL: u16 = 5;
+    const LIMIT: usize = 64;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Mark;
     use crate::frame::{Decoder, HEADER, encode};
 
     fn hex(bytes: &[u8]) -> String {
@@ -134,6 +170,10 @@ mod tests {
             requested: 7,
             allocations: 8,
             frees: 9,
+            clock: Some(Clock {
+                mark: Mark::CopyToHost,
+                every: 10,
+            }),
         };
         let hello = Hello {
             pid: 9,
@@ -150,7 +190,8 @@ mod tests {
             (
                 Report::Samples(vec![sample]),
                 "01000000010000000000000001000000000000000200000003000000000000000400000000000000\
-                 0500000000000000010600000000000000070000000000000008000000000000000900000000000000",
+                 0500000000000000010600000000000000070000000000000008000000000000000900000000000000\
+                 01030000000a000000",
             ),
             (
                 Report::Event(Event::OutOfMemory {
@@ -158,9 +199,10 @@ mod tests {
                     device: 0,
                     asked: 2,
                     in_use: 3,
+                    largest: Some((Class::Pool, 2)),
                 }),
                 "02000000010000000100000000000000000000000200000000000000030000000000000\
-                 0",
+                 001030000000200000000000000",
             ),
             (
                 Report::Event(Event::Lost { marks: 1 }),
@@ -171,6 +213,15 @@ mod tests {
                 "0200000003000000010000000000000078",
             ),
             (Report::Event(Event::Leaving), "0200000004000000"),
+            (
+                Report::Raise {
+                    ticket: 1,
+                    device: 2,
+                    asked: 3,
+                    charged: 4,
+                },
+                "03000000010000000200000003000000000000000400000000000000",
+            ),
             (
                 Report::Event(Event::Attached {
                     slot: 1,
@@ -187,5 +238,14 @@ mod tests {
         }
         assert_eq!(hex(&encode(&Welcome::Page).unwrap()[HEADER..]), "00000000");
         assert_eq!(hex(&encode(&Welcome::OwnPage).unwrap()[HEADER..]), "01000000");
+        let answer = Answer {
+            ticket: 1,
+            device: 2,
+            cap: 3,
+        };
+        assert_eq!(
+            hex(&encode(&answer).unwrap()[HEADER..]),
+            "01000000020000000300000000000000"
+        );
     }
 }

@@ -101,7 +101,7 @@ fn out_of_memory_is_told_while_the_process_goes_on() {
         .env("FAKE_MEMORY", "10000")
         .under(&peer)
         .spawn();
-    let told = |event: &Event| matches!(event, Event::OutOfMemory { device: 0, asked: 8000, in_use: 4000, time_ns } if *time_ns > 0);
+    let told = |event: &Event| matches!(event, Event::OutOfMemory { device: 0, asked: 8000, in_use: 4000, time_ns, largest: Some((Class::Device, 4000)) } if *time_ns > 0);
     eventually("the event", || peer.events().iter().any(told));
     assert_eq!(peer.ended(), 0, "the process is still there");
     assert!(child.wait().unwrap().success());

@@ -6,6 +6,7 @@
 pub mod table;
 pub mod vmm;
 
+use migm_shared::clock::Mark;
 use migm_shared::page::Class;
 
 use crate::attach::{self, Attachment};
@@ -130,15 +131,14 @@ pub fn refused(asked: u64) {
 
 #[cold]
 fn refused_on(attached: &Attachment, device: usize, asked: u64) {
-    let in_use = attached.page.refuse(attached.slot, device, asked);
-    attached.notes.out_of_memory(device, asked, in_use);
+    attached.refused(device, asked);
 }
 
-/// Counts an iteration mark, once there is something to count it with: a mark alone attaches nothing.
+/// An event that may mark an iteration, once there is something to count it with: it alone attaches nothing.
 #[inline]
-pub fn mark() {
+pub fn tick(event: Mark) {
     if let Some(attached) = attach::already() {
-        attached.mark();
+        attached.tick(event);
     }
 }
 
