@@ -96,26 +96,25 @@ pub(crate) fn reset() -> Result<(), Code> {
     Ok(())
 }
 
+/// The primary context of a device, retained once.
+pub(crate) fn primary(device: c_int) -> Result<Handle, Code> {
+    let mut retained = RETAINED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let known = retained.iter().find(|&&(ordinal, _)| ordinal == device);
+    if let Some(&(_, context)) = known {
+        return Ok(ptr::with_exposed_provenance_mut(context));
+    }
+    let mut context: Handle = ptr::null_mut();
+    // SAFETY: the output is ours; the driver refuses an ordinal it does not have.
+    unsafe { driver::cuDevicePrimaryCtxRetain(&raw mut context, device) }?;
+    retained.push((device, context.expose_provenance()));
+    Ok(context)
+}
+
 fn make_current(device: c_int) -> Result<(), Code> {
-    let context = {
-        let mut retained = RETAINED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let known = retained
-            .iter()
-            .find(|&&(ordinal, _)| ordinal == device)
-            .map(|&(_, context)| context);
-        if let Some(context) = known {
-            context
-        } else {
-            let mut context: Handle = ptr::null_mut();
-            // SAFETY: the output is ours; the driver refuses an ordinal it does not have.
-            unsafe { driver::cuDevicePrimaryCtxRetain(&raw mut context, device) }?;
-            retained.push((device, context.addr()));
-            context.addr()
-        }
-    };
+    let context = primary(device)?;
     let resets = RESETS.load(Ordering::Acquire);
     // SAFETY: the context was retained above or earlier and is released only by `reset`.
-    unsafe { driver::cuCtxSetCurrent(ptr::with_exposed_provenance_mut(context)) }?;
+    unsafe { driver::cuCtxSetCurrent(context) }?;
     BOUND_AT.set(resets);
     Ok(())
 }

@@ -96,6 +96,8 @@ pub(crate) struct Copy2 {
 
 forward! {
     cudaMemcpy = copy, (to: Address, from: Address, bytes: usize, kind: c_int);
+    cudaMemcpyPeerAsync = copy_between_devices,
+        (to: Address, to_device: c_int, from: Address, from_device: c_int, bytes: usize, stream: Handle);
     cudaMemcpyAsync = copy_async, (to: Address, from: Address, bytes: usize, kind: c_int, stream: Handle);
     cudaMemcpy2D = copy_2d,
         (to: Address, to_pitch: usize, from: Address, from_pitch: usize, width: usize, height: usize,
@@ -141,6 +143,19 @@ unsafe fn copy(to: Address, from: Address, bytes: usize, kind: c_int) -> Result<
         // SAFETY: as above.
         Direction::Either => unsafe { driver::cuMemcpy(to, from, bytes) },
     }
+}
+
+/// Addresses say which device they are of.
+unsafe fn copy_between_devices(
+    to: Address,
+    _to_device: c_int,
+    from: Address,
+    _from_device: c_int,
+    bytes: usize,
+    stream: Handle,
+) -> Result<(), Code> {
+    // SAFETY: as the caller's contract.
+    unsafe { driver::cuMemcpyDtoDAsync(to, from, bytes, stream) }
 }
 
 unsafe fn copy_async(

@@ -121,6 +121,15 @@ pub unsafe extern "C" fn cudaDeviceCanAccessPeer(out: *mut c_int, device: c_int,
     }))
 }
 
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaDeviceEnablePeerAccess(peer: c_int, flags: c_uint) -> c_int {
+    answer(bind().and_then(|()| {
+        let peer = context::primary(peer)?;
+        // SAFETY: the peer's context was retained and is released only by a reset.
+        unsafe { driver::cuCtxEnablePeerAccess(peer, flags) }
+    }))
+}
+
 /// The version of the driver; 0, and no error, where there is none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudaDriverGetVersion(out: *mut c_int) -> c_int {

@@ -130,6 +130,7 @@ driver_functions! {
     cuCtxSetCurrent c"cuCtxSetCurrent" 4000 (context: Handle);
     cuCtxGetDevice c"cuCtxGetDevice" 2000 (device: *mut c_int);
     cuCtxSynchronize c"cuCtxSynchronize" 2000 ();
+    cuCtxEnablePeerAccess c"cuCtxEnablePeerAccess" 4000 (peer: Handle, flags: c_uint);
     cuCtxGetLimit c"cuCtxGetLimit" 3010 (value: *mut usize, limit: c_int);
     cuCtxSetLimit c"cuCtxSetLimit" 3010 (limit: c_int, value: usize);
     cuCtxGetCacheConfig c"cuCtxGetCacheConfig" 3020 (config: *mut c_int);
@@ -182,9 +183,18 @@ driver_functions! {
     cuDeviceGetDefaultMemPool c"cuDeviceGetDefaultMemPool" 11_020 (pool: *mut Handle, device: c_int);
     cuDeviceGetMemPool c"cuDeviceGetMemPool" 11_020 (pool: *mut Handle, device: c_int);
     cuDeviceSetMemPool c"cuDeviceSetMemPool" 11_020 (device: c_int, pool: Handle);
+    cuMemPoolSetAccess c"cuMemPoolSetAccess" 11_020 (pool: Handle, access: *const c_void, count: usize);
     cuMemPoolTrimTo c"cuMemPoolTrimTo" 11_020 (pool: Handle, keep: usize);
     cuMemPoolGetAttribute c"cuMemPoolGetAttribute" 11_020 (pool: Handle, attribute: c_int, value: *mut c_void);
     cuMemPoolSetAttribute c"cuMemPoolSetAttribute" 11_020 (pool: Handle, attribute: c_int, value: *mut c_void);
+    cuDeviceGetGraphMemAttribute c"cuDeviceGetGraphMemAttribute" 11_040
+        (device: c_int, attribute: c_int, value: *mut c_void);
+    cuDeviceSetGraphMemAttribute c"cuDeviceSetGraphMemAttribute" 11_040
+        (device: c_int, attribute: c_int, value: *mut c_void);
+    cuIpcGetMemHandle c"cuIpcGetMemHandle" 4010 (handle: *mut crate::memory::IpcHandle, address: Address);
+    cuIpcOpenMemHandle c"cuIpcOpenMemHandle" 11_000
+        (address: *mut Address, handle: crate::memory::IpcHandle, flags: c_uint);
+    cuIpcCloseMemHandle c"cuIpcCloseMemHandle" 4010 (address: Address);
 
     cuArrayCreate c"cuArrayCreate" 3020 (array: *mut Handle, shape: *const crate::array::Shape2);
     cuArray3DCreate c"cuArray3DCreate" 3020 (array: *mut Handle, shape: *const crate::array::Shape3);
@@ -219,6 +229,7 @@ driver_functions! {
         (stream: Handle, callback: StreamCallback, data: *mut c_void, flags: c_uint);
     cuStreamGetPriority c"cuStreamGetPriority" 5050 (stream: Handle, priority: *mut c_int);
     cuStreamGetFlags c"cuStreamGetFlags" 5050 (stream: Handle, flags: *mut c_uint);
+    cuThreadExchangeStreamCaptureMode c"cuThreadExchangeStreamCaptureMode" 10_010 (mode: *mut c_int);
     cuStreamIsCapturing c"cuStreamIsCapturing" 10_000 (stream: Handle, status: *mut c_int);
 
     cuEventCreate c"cuEventCreate" 2000 (event: *mut Handle, flags: c_uint);

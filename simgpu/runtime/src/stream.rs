@@ -17,6 +17,7 @@ forward! {
         (stream: Handle, callback: StreamCallback, data: *mut c_void, flags: c_uint);
     cudaStreamGetPriority = driver::cuStreamGetPriority, (stream: Handle, out: *mut c_int);
     cudaStreamGetFlags = driver::cuStreamGetFlags, (stream: Handle, out: *mut c_uint);
+    cudaThreadExchangeStreamCaptureMode = driver::cuThreadExchangeStreamCaptureMode, (mode: *mut c_int);
     cudaStreamIsCapturing = driver::cuStreamIsCapturing, (stream: Handle, out: *mut c_int);
     cudaDeviceGetStreamPriorityRange = driver::cuCtxGetStreamPriorityRange,
         (least: *mut c_int, greatest: *mut c_int);
