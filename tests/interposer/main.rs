@@ -4,6 +4,8 @@
 //! interposer counted is read from the page that the scripted supervisor handed out, after the program's end.
 #![expect(clippy::unwrap_used, reason = "a test ends at its first surprise")]
 
+mod cap;
+mod clock;
 mod counting;
 mod exports;
 mod peer;

@@ -103,6 +103,21 @@ Status cuArrayDestroy(void *array) { return give((Ptr)array); }
 Status cuCtxSynchronize(void) { return SUCCESS; }
 Status cuStreamSynchronize(void *stream) { return SUCCESS; }
 Status cuStreamSynchronize_ptsz(void *stream) { return SUCCESS; }
+Status cuEventSynchronize(void *event) { return SUCCESS; }
+Status cuMemcpyDtoH_v2(void *to, Ptr from, size_t bytes) { return SUCCESS; }
+Status cuMemcpyDtoHAsync_v2(void *to, Ptr from, size_t bytes, void *stream) { return SUCCESS; }
+Status cuGraphLaunch(void *graph, void *stream) { return SUCCESS; }
+
+Status cuMemGetInfo_v2(size_t *free, size_t *total) {
+    size_t room = (size_t)number("FAKE_MEMORY", 1L << 40);
+    if (free) *free = room - in_use[current];
+    if (total) *total = room;
+    return SUCCESS;
+}
+Status cuDeviceTotalMem_v2(size_t *bytes, int device) {
+    *bytes = (size_t)number("FAKE_MEMORY", 1L << 40);
+    return SUCCESS;
+}
 
 #ifndef OLD
 Status cuMemAllocAsync(Ptr *pointer, size_t bytes, void *stream) { return take(pointer, bytes, BASE); }
