@@ -4,6 +4,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::abi::{OUT_OF_MEMORY, SUCCESS, Status};
+use crate::attach::Attachment;
+use crate::cap;
 use crate::ledger::{self, Grant, Key};
 use crate::thread::Thread;
 
@@ -31,10 +33,25 @@ fn ours<T>(part: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(part)).ok()
 }
 
-/// An allocation: the real call first, then its record. `asked` tells how much was wanted, for a refusal;
-/// `granted` reads what the driver has handed out, `None` where there is nothing to count.
+/// An allocation: the real call first, then its record. `asked` tells how much is wanted, for a refusal or a
+/// [cap]; `granted` reads what the driver has handed out, `None` where there is nothing to count.
 #[inline]
 pub fn allocate(
+    real: impl FnOnce() -> Status,
+    asked: impl Fn() -> u64,
+    granted: impl FnOnce() -> Option<Grant>,
+) -> Status {
+    let call = || allocate_uncapped(real, &asked, granted);
+    if cap::is_set() {
+        capped(Attachment::current_device, asked(), call)
+    } else {
+        call()
+    }
+}
+
+/// An allocation of memory that no cap is on.
+#[inline]
+pub fn allocate_uncapped(
     real: impl FnOnce() -> Status,
     asked: impl FnOnce() -> u64,
     granted: impl FnOnce() -> Option<Grant>,
@@ -50,6 +67,50 @@ pub fn allocate(
             ours(|| ledger::refused(asked()));
         }
         status
+    })
+}
+
+/// Physical memory on the device that `device` names: as an allocation, but that `then` looks at the answer.
+pub fn create<T>(
+    device: impl FnOnce(&Attachment) -> Option<usize>,
+    asked: u64,
+    real: impl FnOnce() -> Status,
+    then: impl FnOnce(Status) -> T,
+) -> Status {
+    let call = || answered(real, then);
+    if cap::is_set() {
+        capped(device, asked, call)
+    } else {
+        call()
+    }
+}
+
+/// Makes `call`, which asks for device memory, if the job's cap allows it. A call from within another hook does not
+/// ask again.
+#[cold]
+fn capped(
+    device: impl FnOnce(&Attachment) -> Option<usize>,
+    asked: u64,
+    call: impl FnOnce() -> Status,
+) -> Status {
+    if Thread::with(|thread| thread.inside.get()) {
+        return call();
+    }
+    let claimed = unseen(|| ours(|| cap::claim(device, asked)));
+    match claimed {
+        Some(Err(cap::Refused)) => OUT_OF_MEMORY,
+        // Kept until the call is made and recorded.
+        Some(Ok(_claim)) => call(),
+        None => call(),
+    }
+}
+
+/// Runs `body`, which makes the `real` call, with nested hooks forwarded unseen; within another hook the real call
+/// alone.
+pub fn outermost<R: FnOnce() -> Status>(real: R, body: impl FnOnce(R) -> Status) -> Status {
+    Thread::with(|thread| match Outermost::enter(thread) {
+        Some(_outermost) => body(real),
+        None => real(),
     })
 }
 

@@ -8,7 +8,7 @@
 //! 2. The hook passes the [gate]. A call from within another hook on this thread goes straight on: a driver
 //!    that calls itself counts once.
 //! 3. The [real function](driver), found by handle, does the allocation. Its result is the program's result,
-//!    whatever it is; nothing of ours can change it.
+//!    whatever it is; nothing of ours can change it, but for the soft [cap] that a runner may set.
 //! 4. At the first success the process [attaches](attach): it reads the [devices]' UUIDs, asks the supervisor
 //!    ([caller], [link]) for the job's counter [page](pagefile), takes a slot there, and starts the
 //!    [sender] thread. Without a supervisor it counts in a page of its own.
@@ -38,6 +38,7 @@
 //! `cuEventSynchronize`;
 //! `cuMemcpyDtoH_v2`, `cuMemcpyDtoH_v2_ptds`, `cuMemcpyDtoHAsync_v2`, `cuMemcpyDtoHAsync_v2_ptsz`;
 //! `cuGraphLaunch`, `cuGraphLaunch_ptsz`;
+//! `cuMemGetInfo_v2`, `cuDeviceTotalMem_v2`;
 //! `migm_report`;
 //! `_ZN3c1027reportMemoryUsageToProfilerEPvlNS_6DeviceE`, `_ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE`,
 //! `_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE`;
@@ -50,6 +51,7 @@
 pub mod abi;
 pub mod attach;
 pub mod caller;
+pub mod cap;
 pub mod clock;
 pub mod descriptor;
 pub mod devices;

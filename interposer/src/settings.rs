@@ -40,6 +40,15 @@ pub fn iteration() -> Wanted {
     wanted.unwrap_or_default()
 }
 
+/// `MIGM_CAP`: the job's soft cap in bytes and what a context is charged, `CAP` or `CAP:CONTEXT`; the runner sets it.
+/// Reads without allocating, as an allocation of the program may be under way.
+#[must_use]
+pub fn cap() -> Option<(u64, u64)> {
+    let text = find(c"MIGM_CAP")?.to_str().ok()?;
+    let (cap, context) = text.split_once(':').unwrap_or((text, "0"));
+    Some((cap.parse().ok()?, context.parse().ok()?))
+}
+
 /// The sockets to try, in order. `MIGM_SOCKET` stands alone: a job belongs to the supervisor that it names,
 /// and to no other that happens to listen.
 #[must_use]

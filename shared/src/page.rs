@@ -30,6 +30,8 @@ use serde::{Deserialize, Serialize};
 
 mod cap;
 
+pub use cap::OverCap;
+
 /// The first eight bytes of a page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"MIGMPAGE");
 /// The layout below; a page of another layout is not used.

@@ -50,6 +50,7 @@ fn each_exported_driver_symbol_is_declared_by_one_hook() {
         include_str!("../../interposer/src/hooks/vmm.rs"),
         include_str!("../../interposer/src/hooks/array.rs"),
         include_str!("../../interposer/src/hooks/iteration.rs"),
+        include_str!("../../interposer/src/hooks/query.rs"),
         include_str!("../../interposer/src/hooks/lookup.rs"),
     ];
     for name in exported().iter().filter(|name| name.starts_with("cu")) {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use migm_shared::frame::{Decoder, encode};
 use migm_shared::page::CounterPage;
-use migm_shared::report::{Event, Hello, Report, Sample, Welcome};
+use migm_shared::report::{Answer, Event, Hello, Report, Sample, Welcome};
 
 use crate::programs::folder;
 
@@ -28,6 +28,8 @@ pub enum Manner {
     StopsReading,
     /// Answers with a file that is no page.
     GivesRubbish,
+    /// Gives the page, and raises the cap there to so many bytes when asked for more.
+    RaisesTo(u64),
 }
 
 /// A counter page in a memfd.
@@ -209,9 +211,21 @@ fn serve(mut stream: UnixStream, heard: &Heard, page: &Page, manner: Manner) {
                     return;
                 }
             }
+            if let Report::Raise { ticket, device, .. } = report {
+                answer(&stream, page, ticket, device, manner);
+            }
             heard.reports.lock().unwrap().push(report);
         }
     }
+}
+
+fn answer(stream: &UnixStream, page: &Page, ticket: u32, device: u32, manner: Manner) {
+    let on = device as usize;
+    if let Manner::RaisesTo(bytes) = manner {
+        page.raise_cap(on, bytes);
+    }
+    let cap = page.cap(on).unwrap_or(0);
+    send(stream, &encode(&Answer { ticket, device, cap }).unwrap(), None);
 }
 
 fn welcome(stream: &UnixStream, page: &Page, manner: Manner) {

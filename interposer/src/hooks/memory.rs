@@ -64,7 +64,7 @@ hooks! {
     fn cuMemAllocManaged = (c"cuMemAllocManaged", 6000, Legacy),
         (pointer: *mut DevicePointer, bytes: usize, flags: c_uint) => |real|
         // SAFETY: read after the driver has written it.
-        gate::allocate(real, || bytes as u64, || unsafe { grant(pointer, Class::Managed, bytes as u64) });
+        gate::allocate_uncapped(real, || bytes as u64, || unsafe { grant(pointer, Class::Managed, bytes as u64) });
 
     /// Frees what the 32-bit calls gave.
     fn cuMemFree = (c"cuMemFree", 2000, Legacy), (pointer: DevicePointerV1) => |real|

@@ -6,18 +6,20 @@ pub mod iteration;
 pub mod lookup;
 pub mod memory;
 pub mod pool;
+pub mod query;
 pub mod vmm;
 
 use crate::table::Row;
 
 /// The rows of all hooks.
-pub static TABLES: [&[Row]; 7] = [
+pub static TABLES: [&[Row]; 8] = [
     memory::ROWS,
     pool::ROWS,
     host::ROWS,
     vmm::ROWS,
     array::ROWS,
     iteration::ROWS,
+    query::ROWS,
     lookup::ROWS,
 ];
 

@@ -4,6 +4,7 @@ use std::ffi::{c_ulonglong, c_void};
 
 use super::{hooks, written};
 use crate::abi::{AllocationProp, DevicePointer, Handle, Location, OUT_OF_MEMORY, Status};
+use crate::attach::Attachment;
 use crate::gate;
 use crate::ledger::vmm;
 
@@ -37,8 +38,13 @@ hooks! {
     /// Physical memory: needs no context, `prop` says where it is.
     fn cuMemCreate = (c"cuMemCreate", 10020, Legacy),
         (handle: *mut Handle, bytes: usize, prop: *const AllocationProp, flags: c_ulonglong) => |real|
-        // SAFETY: looked at after the driver has answered, and only on success or out of memory.
-        gate::answered(real, |status| unsafe { created(status, handle, bytes as u64, prop) });
+        {
+            // SAFETY: the program's pointer, which the driver is about to read.
+            let device = |attached: &Attachment| vmm::device(attached, unsafe { location(prop) }?);
+            // SAFETY: looked at after the driver has answered, and only on success or out of memory.
+            let then = |status| unsafe { created(status, handle, bytes as u64, prop) };
+            gate::create(device, bytes as u64, real, then)
+        };
 
     /// Drops the handle's reference.
     fn cuMemRelease = (c"cuMemRelease", 10020, Legacy), (handle: Handle) => |real|

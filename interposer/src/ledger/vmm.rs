@@ -49,6 +49,12 @@ impl Physical {
     }
 }
 
+/// The device that the memory would be on; `None` for the host's.
+pub fn device(attached: &Attachment, location: Location) -> Option<usize> {
+    let (device, class) = place(attached, location)?;
+    class.is_reserved().then_some(device)
+}
+
 /// The device that the memory is charged to: the location says it, no context is asked. Host memory goes
 /// to the host class, whose device is of no matter.
 fn place(attached: &Attachment, location: Location) -> Option<(usize, Class)> {

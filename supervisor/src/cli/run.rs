@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use migm_shared::clock;
 use migm_shared::ids::BatchId;
 use migm_shared::units::{Bytes, Seconds};
 use nix::sys::signal::Signal;
 
 use super::{Failure, exit};
 use crate::control::start::Wanted;
+use crate::job::environment::{self, Cap};
 use crate::job::{self, JobError, Order, signals};
 
 /// Run one program on the tightest slice that holds it; its exit status is passed on
@@ -46,6 +48,19 @@ pub struct Args {
     /// Run on a simulated GPU: a model such as a100-40gb, with :N for several
     #[arg(long, value_name = "G[:N]")]
     sim: Option<String>,
+    /// What marks an iteration: stream-sync, context-sync, event-sync, copy-to-host or graph-launch, with :N for N of
+    /// them an iteration; `auto` finds out, `off` goes by time
+    #[arg(long, value_name = "EVENT", env = "MIGM_ITERATION", hide_env_values = true)]
+    iteration: Option<clock::Wanted>,
+    /// Have frameworks take device memory as they need it, where they would take most of it at the start
+    #[arg(long)]
+    grow_on_demand: bool,
+    /// List the environment that the program would get, and run nothing
+    #[arg(long)]
+    explain: bool,
+    /// Soft cap on the job's device bytes, and what each context is charged
+    #[arg(long, value_name = "SIZE[:CONTEXT]", hide = true)]
+    cap: Option<Cap>,
     /// Say what happens, also where standard error is no terminal
     #[arg(long, short)]
     verbose: bool,
@@ -56,7 +71,11 @@ pub struct Args {
     #[arg(long, value_name = "P", hide = true)]
     part: Option<String>,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    #[arg(
+        required_unless_present = "explain",
+        trailing_var_arg = true,
+        value_name = "CMD"
+    )]
     command: Vec<OsString>,
 }
 
@@ -66,10 +85,19 @@ fn duration(given: &str) -> Result<Duration, String> {
 }
 
 pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
+    let environment = environment::Wanted {
+        iteration: args.iteration,
+        grow_on_demand: args.grow_on_demand,
+        cap: args.cap,
+    };
+    if args.explain {
+        let given = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+        super::print_text(&environment.explain(given))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let program = || {
-        Path::new(&args.command[0])
-            .file_name()
-            .map(|name| name.to_string_lossy().into_owned())
+        let path = Path::new(args.command.first()?);
+        path.file_name().map(|name| name.to_string_lossy().into_owned())
     };
     let order = Order {
         name: args.name.clone().or_else(program).unwrap_or_else(|| "job".into()),
@@ -83,6 +111,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
         done_on_zero: args.done_on_zero,
         stdin_spool: args.stdin_spool,
         verbose: args.verbose,
+        environment,
         batch: args.batch.map(BatchId),
         part: args.part,
         wanted: Wanted {

@@ -424,6 +424,10 @@ impl EventLoop {
                 let connection = self.connections.get_mut(&peer);
                 (peer, connection.map(|connection| connection.send(&welcome, page)))
             }
+            Output::Answer(peer, answer) => {
+                let connection = self.connections.get_mut(&peer);
+                (peer, connection.map(|connection| connection.send(&answer, None)))
+            }
             Output::Drop(peer, why) => {
                 self.drop_peer(peer, &PeerError::Io(io::Error::other(why)));
                 return;

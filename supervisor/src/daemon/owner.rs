@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use migm_shared::ids::{BatchId, Incarnation, JobId};
-use migm_shared::report::Welcome;
+use migm_shared::report::{Answer, Welcome};
 use nix::sys::signal::Signal;
 
 use super::batch::{Batch, NodeFacts};
@@ -63,6 +63,8 @@ pub enum Output {
     Reply(Peer, Box<Reply>),
     /// To a process, with the job's page.
     Welcome(Peer, Welcome, Option<OwnedFd>),
+    /// To a process that has asked for more than its job's cap.
+    Answer(Peer, Answer),
     /// End a connection, and why.
     Drop(Peer, String),
     /// Tell when this process is gone.

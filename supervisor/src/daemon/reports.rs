@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use migm_shared::ids::{AttemptId, JobId};
-use migm_shared::report::{Event as Told, Hello, Report, Welcome};
+use migm_shared::report::{Answer, Event as Told, Hello, Report, Welcome};
 
 use super::forecast::Against;
 use super::job::{Job, Peer};
@@ -34,6 +34,19 @@ impl Owner {
                 }
             }
             (Report::Event(told), Role::Process(id)) => self.told(id, client.credentials.pid, &told),
+            (
+                Report::Raise {
+                    ticket,
+                    device,
+                    asked,
+                    ..
+                },
+                Role::Process(id),
+            ) => {
+                let cap = self.raise(id, device, asked);
+                let answer = Answer { ticket, device, cap };
+                self.prompt.push(Output::Answer(peer, answer));
+            }
             (_, _) => {
                 let why = "a report out of turn".to_owned();
                 self.outputs.push(Output::Drop(peer, why));
@@ -139,8 +152,13 @@ impl Owner {
                     self.place_watched(id, devices);
                 }
             }
-            Told::OutOfMemory { asked, in_use, .. } => {
-                tracing::info!(job = %id, pid, asked, in_use, "the driver answered out of memory");
+            Told::OutOfMemory {
+                asked,
+                in_use,
+                largest,
+                ..
+            } => {
+                tracing::info!(job = %id, pid, asked, in_use, ?largest, "an allocation was refused");
                 job.note = Some(format!("asked for {asked} bytes in vain with {in_use} in use"));
             }
             Told::Lost { marks } => tracing::debug!(job = %id, pid, marks, "marks were lost"),
@@ -150,6 +168,25 @@ impl Owner {
             }
             Told::Leaving => tracing::debug!(job = %id, pid, "a process leaves"),
         }
+    }
+
+    /// A job has come to its soft cap. It may have what its lease holds, and no more; the cap that holds from now
+    /// on, in bytes. The page is raised before the answer goes out, so that all its processes see it.
+    fn raise(&self, id: JobId, device: u32, asked: u64) -> u64 {
+        let Some(job) = self.jobs.get(&id) else { return 0 };
+        let Some(page) = &job.page else { return 0 };
+        let Ok(device) = usize::try_from(device) else {
+            return 0;
+        };
+        let counters = page.counters();
+        let needed = counters.charged(device).saturating_add(asked);
+        let leased = job.grant.as_ref().map_or(0, |grant| grant.memory);
+        if needed <= leased {
+            counters.raise_cap(device, needed);
+        }
+        let cap = counters.cap(device).unwrap_or(0);
+        tracing::info!(job = %id, asked, needed, leased, cap, "a job asks for more than its cap");
+        cap
     }
 
     /// Finds what device a watched process is on.

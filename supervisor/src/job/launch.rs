@@ -13,6 +13,7 @@ use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::unistd::{Pid, getpid, tcsetpgrp};
 
 use super::attempt::Attempt;
+use super::environment::Wanted;
 use crate::control::Grant;
 
 /// What an attempt starts with.
@@ -24,6 +25,8 @@ pub struct Launch<'a> {
     pub grant: &'a Grant,
     /// The supervisor's socket.
     pub socket: &'a Path,
+    /// What the user has asked the runner to set.
+    pub environment: &'a Wanted,
     /// Standard input.
     pub stdin: Stdio,
     /// The signal mask that the runner itself was started with.
@@ -64,6 +67,11 @@ pub fn start(launch: Launch<'_>) -> Result<Attempt, CannotStart> {
         .args(&launch.command[1..])
         .stdin(launch.stdin)
         .process_group(0);
+    for setting in launch.environment.settings() {
+        if setting.applies(|name| env::var_os(name).is_some()) {
+            command.env(setting.name, setting.value);
+        }
+    }
     command.envs(grant.environment.iter().map(|(name, value)| (name, value)));
     command
         .env("CUDA_VISIBLE_DEVICES", &grant.visible_device)

@@ -26,6 +26,7 @@ use crate::control::start::Wanted;
 pub mod attempt;
 pub mod batch;
 pub mod descendants;
+pub mod environment;
 pub mod input;
 pub mod launch;
 pub mod link;
@@ -60,6 +61,8 @@ pub struct Order {
     pub stdin_spool: bool,
     /// Say what happens, also where standard error is no terminal.
     pub verbose: bool,
+    /// What the user has asked the runner to set for the program.
+    pub environment: environment::Wanted,
     /// The batch that it belongs to.
     pub batch: Option<BatchId>,
     /// Part of the batch.

@@ -46,6 +46,7 @@ impl Runner {
             command: &self.order.command,
             grant: &grant,
             socket: self.link.path(),
+            environment: &self.order.environment,
             stdin,
             mask: self.signals.before(),
             terminal,

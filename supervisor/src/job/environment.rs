@@ -1,0 +1,184 @@
+//! What the runner sets in a program's environment because the user asked for it, and the list of all that it sets.
+
+use std::fmt::Write as _;
+use std::str::FromStr;
+
+use migm_shared::clock;
+use migm_shared::units::{Bytes, UnitError};
+
+/// A soft cap as the interposer reads it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Cap {
+    /// The most device bytes that the job may have.
+    pub bytes: u64,
+    /// Of these, what each process's context is charged.
+    pub context: u64,
+}
+
+impl FromStr for Cap {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        let (bytes, context) = text.split_once(':').unwrap_or((text, "0"));
+        Ok(Self {
+            bytes: bytes.parse::<Bytes>()?.0,
+            context: context.parse::<Bytes>()?.0,
+        })
+    }
+}
+
+/// What the user has asked for.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Wanted {
+    /// What marks iterations.
+    pub iteration: Option<clock::Wanted>,
+    /// Frameworks are to take memory as they need it.
+    pub grow_on_demand: bool,
+    /// The job's soft cap.
+    pub cap: Option<Cap>,
+}
+
+/// One variable.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Setting {
+    /// Its name.
+    pub name: &'static str,
+    /// Its value.
+    pub value: String,
+    /// A value that the user has set stays.
+    yields: bool,
+}
+
+impl Setting {
+    /// Whether it is set, given what the user has set.
+    #[must_use]
+    pub fn applies(&self, is_given: impl Fn(&str) -> bool) -> bool {
+        !(self.yields && is_given(self.name))
+    }
+}
+
+/// Variables by which frameworks take memory as they need it: name, value, framework.
+const GROW: [(&str, &str, &str); 2] = [
+    (
+        "XLA_PYTHON_CLIENT_PREALLOCATE",
+        "false",
+        "JAX; else it takes three quarters of the device at once",
+    ),
+    (
+        "TF_FORCE_GPU_ALLOW_GROWTH",
+        "true",
+        "TensorFlow; else it takes nearly all of the device at once",
+    ),
+];
+
+/// What the runner sets for each program, whatever the user asks for.
+const ALWAYS: [(&str, &str); 5] = [
+    (
+        "CUDA_VISIBLE_DEVICES",
+        "the UUID of the job's slice; yours restricts the choice",
+    ),
+    ("LD_PRELOAD", "the interposer, in front of yours"),
+    (
+        "LD_LIBRARY_PATH",
+        "on a simulated GPU its driver's folder, in front of yours",
+    ),
+    ("MIGM_SOCKET", "the supervisor's socket"),
+    ("MIGM_ATTEMPT", "which job and attempt the process belongs to"),
+];
+
+impl Wanted {
+    /// The variables to set, before those that come with a lease.
+    #[must_use]
+    pub fn settings(&self) -> Vec<Setting> {
+        let mut settings = Vec::new();
+        let mut set = |name, value, yields| settings.push(Setting { name, value, yields });
+        if let Some(iteration) = self.iteration {
+            set("MIGM_ITERATION", iteration.to_string(), false);
+        }
+        if let Some(Cap { bytes, context }) = self.cap {
+            set("MIGM_CAP", format!("{bytes}:{context}"), false);
+        }
+        if self.grow_on_demand {
+            for (name, value, _) in GROW {
+                set(name, value.to_owned(), true);
+            }
+        }
+        settings
+    }
+
+    /// The list of all that the runner sets and may set, for people; `given` is the user's own environment.
+    #[must_use]
+    pub fn explain(&self, given: impl Fn(&str) -> Option<String>) -> String {
+        let mut text = String::from("set for each program:\n");
+        let mut line = |name: &str, what: &str| {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "  {name:<30} {what}");
+        };
+        for (name, what) in ALWAYS {
+            line(name, what);
+        }
+        line(
+            "MIGM_ITERATION",
+            &self.iteration.map_or_else(
+                || "not set: what marks an iteration is found out; --iteration says it".to_owned(),
+                |iteration| format!("{iteration}: what marks an iteration"),
+            ),
+        );
+        if let Some(Cap { bytes, context }) = self.cap {
+            line(
+                "MIGM_CAP",
+                &format!("{bytes}:{context}: soft cap, and a context's part of it"),
+            );
+        }
+        text.push_str("set with --grow-on-demand, where you have not set it:\n");
+        for (name, value, why) in GROW {
+            let state = match (given(name), self.grow_on_demand) {
+                (Some(yours), _) => format!("{yours}, yours"),
+                (None, true) => value.to_owned(),
+                (None, false) => format!("not set; would be {value}"),
+            };
+            let _ = writeln!(text, "  {name:<30} {state}: {why}");
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cap_is_read_with_and_without_a_context() {
+        let cap = |bytes, context| Cap { bytes, context };
+        assert_eq!("4Gi".parse(), Ok(cap(4 << 30, 0)));
+        assert_eq!("1G:300Mi".parse(), Ok(cap(1_000_000_000, 300 << 20)));
+        assert!("1G:x".parse::<Cap>().is_err());
+    }
+
+    #[test]
+    fn nothing_is_set_that_was_not_asked_for() {
+        assert_eq!(Wanted::default().settings(), []);
+        let explained = Wanted::default().explain(|_| None);
+        assert!(explained.contains("not set; would be false: JAX"), "{explained}");
+        assert!(!explained.contains("MIGM_CAP"), "{explained}");
+    }
+
+    #[test]
+    fn the_users_own_value_wins() {
+        let wanted = Wanted {
+            grow_on_demand: true,
+            ..Wanted::default()
+        };
+        let given = |name: &str| name == "XLA_PYTHON_CLIENT_PREALLOCATE";
+        let set: Vec<_> = wanted
+            .settings()
+            .into_iter()
+            .filter(|setting| setting.applies(given))
+            .map(|setting| (setting.name, setting.value))
+            .collect();
+        assert_eq!(set, [("TF_FORCE_GPU_ALLOW_GROWTH", "true".to_owned())]);
+        let explained = wanted.explain(|name| given(name).then(|| "true".to_owned()));
+        assert!(explained.contains("true, yours: JAX"), "{explained}");
+        assert!(explained.contains("true: TensorFlow"), "{explained}");
+    }
+}
