@@ -1,22 +1,25 @@
 //! Which event marks the iterations, judged by the times at which each came.
 //!
 //! The work of an iteration repeats, so an event that belongs to it comes at even distances: once an iteration,
-//! or a few times, and then every so many of it are at even distances. For each event the smallest such number is
-//! looked for: the distances between an event and the one `every` places later, as spread (90th minus 10th
-//! percentile, over the median) times `every`. Distances without a pattern do not become more even by that;
-//! those with one do when `every` meets it.
+//! or a few times, and then every so many of it are at even distances. How uneven distances are is said by
+//! their mean deviation from the median, over their mean, without the longest sixteenth: a checkpoint, or a machine
+//! that was busy. It is 0 for a clockwork and 0.7 for pure chance. For each event the smallest number `every` is
+//! looked for at which the distances between an event and the one `every` places later have the least unevenness
+//! times `every`: distances without a pattern become more even too when they are added up, but not in that
+//! measure.
 
 use migm_shared::clock::{Clock, Mark};
 
-/// The most events of one kind that are taken for one iteration.
-const MOST: usize = 16;
+/// The most events of one kind that are taken for one iteration: with more, the one long distance among them would
+/// be left out as one of the longest.
+const MOST: usize = 12;
 /// Iterations that must have been seen.
 const PERIODS: usize = 8;
-/// Distances with a larger spread are no rhythm.
+/// More uneven distances are no rhythm.
 const EVEN: f64 = 0.5;
-/// A number of events is as good as the best if its score is at most this much worse, or this small.
-const AS_GOOD: f64 = 2.0;
-const GOOD: f64 = 0.05;
+/// A number of events is as good as the best if its score is at most this many times as much, or this small.
+const AS_GOOD: f64 = 1.25;
+const GOOD: f64 = 0.04;
 /// Nothing that comes more often is taken for an iteration while something else is there: ns.
 const SHORTEST: u64 = 1_000_000;
 /// An event comes with the steps of an iteration if it is at most this many times as frequent as the iteration:
@@ -54,50 +57,56 @@ pub fn choose(seen: &[(Mark, Vec<u64>)], current: Option<Clock>) -> Option<Choic
     found.iter().find(kept).or(found.first()).copied()
 }
 
-fn rhythm(mark: Mark, times: &[u64]) -> Option<Choice> {
-    let mut spreads = Vec::new();
-    for every in 1..=MOST {
-        if times.len() <= every * PERIODS {
-            break;
-        }
-        let mut spans: Vec<u64> = times
-            .windows(every + 1)
-            .map(|window| window[every].saturating_sub(window[0]))
-            .collect();
-        spans.sort_unstable();
-        spreads.push(spread(&spans));
+/// One way to count an event.
+struct Count {
+    every: u32,
+    uneven: f64,
+    period_ns: u64,
+}
+
+impl Count {
+    fn score(&self) -> f64 {
+        self.uneven * f64::from(self.every)
     }
-    let scored = |&(index, (spread, _)): &(usize, (f64, u64))| {
-        let every = u32::try_from(index + 1).unwrap_or(u32::MAX);
-        (every, spread * f64::from(every))
-    };
-    let scores: Vec<(u32, f64)> = spreads
-        .iter()
-        .copied()
-        .enumerate()
-        .map(|entry| scored(&entry))
+}
+
+fn rhythm(mark: Mark, times: &[u64]) -> Option<Choice> {
+    let most = times.len().saturating_sub(1) / PERIODS;
+    let counts: Vec<Count> = (1..=most.min(MOST))
+        .filter_map(|every| count(times, every))
         .collect();
-    let best = scores.iter().map(|entry| entry.1).reduce(f64::min)?;
+    let best = counts.iter().map(Count::score).reduce(f64::min)?;
     let limit = (best * AS_GOOD).max(GOOD);
-    let &(every, _) = scores.iter().find(|entry| entry.1 <= limit)?;
-    let (spread, period_ns) = *spreads.get(every as usize - 1)?;
-    (spread <= EVEN && period_ns > 0).then(|| Choice {
-        clock: Clock { mark, every },
-        period_ns,
-        periods: (times.len() as u64 - 1) / u64::from(every),
+    let found = counts.iter().find(|count| count.score() <= limit)?;
+    (found.uneven <= EVEN && found.period_ns > 0).then(|| Choice {
+        clock: Clock {
+            mark,
+            every: found.every,
+        },
+        period_ns: found.period_ns,
+        periods: (times.len() as u64 - 1) / u64::from(found.every),
     })
 }
 
-/// The distance between the 10th and the 90th percentile of sorted values, over their median; and the median.
-fn spread(sorted: &[u64]) -> (f64, u64) {
-    let at = |percent: usize| sorted[(sorted.len() - 1) * percent / 100];
-    let (low, middle, high) = (at(10), at(50), at(90));
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "nanoseconds of a few minutes, below 2^53"
-    )]
-    let relative = (high - low) as f64 / middle.max(1) as f64;
-    (relative, middle)
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "nanoseconds of a few minutes, below 2^53"
+)]
+fn count(times: &[u64], every: usize) -> Option<Count> {
+    let mut spans: Vec<u64> = times
+        .windows(every + 1)
+        .map(|window| window[every].saturating_sub(window[0]))
+        .collect();
+    spans.sort_unstable();
+    spans.truncate(spans.len() - spans.len() / 16);
+    let period_ns = *spans.get(spans.len() / 2)?;
+    let sum: u64 = spans.iter().sum();
+    let deviation: u64 = spans.iter().map(|span| span.abs_diff(period_ns)).sum();
+    Some(Count {
+        every: u32::try_from(every).ok()?,
+        uneven: deviation as f64 / sum.max(1) as f64,
+        period_ns,
+    })
 }
 
 #[cfg(test)]
@@ -127,6 +136,23 @@ mod tests {
         distances.iter().cycle().take(count).map(&mut next).collect()
     }
 
+    /// The same on a busy machine: one distance in four is longer, by up to half of the whole iteration.
+    fn busy(distances: &[u64], count: usize, seed: u64) -> Vec<u64> {
+        let iteration: u64 = distances.iter().sum();
+        let mut noise = Noise(seed);
+        let mut late = 0;
+        let mut delayed = |time: u64| {
+            if noise.below(4) == 0 {
+                late += noise.below(iteration / 2);
+            }
+            time + late
+        };
+        times(distances, count, seed + 1000)
+            .into_iter()
+            .map(&mut delayed)
+            .collect()
+    }
+
     fn chosen(seen: &[(Mark, Vec<u64>)]) -> Option<Clock> {
         choose(seen, None).map(|choice| choice.clock)
     }
@@ -149,6 +175,7 @@ mod tests {
             &[2 * MS, 2 * MS, 60 * MS][..],
             &[MS, 40 * MS],
             &[20 * MS, 20 * MS, 60 * MS, MS],
+            &[MS, MS, MS, MS, MS, MS, MS, MS, MS, MS, 90 * MS],
         ] {
             for seed in 1..50 {
                 let seen = [(Mark::StreamSync, times(distances, 100, seed))];
@@ -160,6 +187,34 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn a_busy_machine_hides_no_rhythm() {
+        for distances in [&[20 * MS][..], &[MS, MS, 21 * MS], &[MS, 40 * MS]] {
+            let mut right = 0;
+            for seed in 1..=100 {
+                let seen = [(Mark::StreamSync, busy(distances, 150, seed))];
+                let every = u32::try_from(distances.len()).unwrap();
+                right += u32::from(chosen(&seen) == clock(Mark::StreamSync, every));
+            }
+            assert!(right >= 95, "{distances:?}: {right} of 100");
+        }
+    }
+
+    #[test]
+    fn a_checkpoint_now_and_then_hides_no_rhythm() {
+        let mut late = 0;
+        let mut saving = |(index, time): (usize, u64)| {
+            late += if index % 50 == 49 { 5000 * MS } else { 0 };
+            time + late
+        };
+        let steady = times(&[20 * MS], 150, 4);
+        let seen = [(
+            Mark::StreamSync,
+            steady.into_iter().enumerate().map(&mut saving).collect(),
+        )];
+        assert_eq!(chosen(&seen), clock(Mark::StreamSync, 1));
     }
 
     #[test]
