@@ -313,7 +313,7 @@ impl Peer {
 
 /// A counter page as a runner makes it.
 fn page() -> JobPage {
-    JobPage::create().unwrap()
+    JobPage::create(1).unwrap()
 }
 
 fn descriptor(page: &JobPage) -> OwnedFd {

@@ -75,6 +75,8 @@ pub enum Output {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Role {
     Unknown,
+    /// Asks for the status and nothing else: no reason to stay.
+    Onlooker,
     Command,
     Runner(JobId),
     Process(JobId),
@@ -485,7 +487,9 @@ impl Owner {
         if !self.settings.private || self.stopping {
             return false;
         }
-        let busy = !self.clients.is_empty() || self.jobs.values().any(|job| job.state != JobState::Ended);
+        let needed = |client: &Client| client.role != Role::Onlooker;
+        let busy =
+            self.clients.values().any(needed) || self.jobs.values().any(|job| job.state != JobState::Ended);
         if busy || !self.had_client && now - self.started < FIRST_CLIENT {
             self.idle_since = None;
             return false;

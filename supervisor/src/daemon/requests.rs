@@ -15,10 +15,12 @@ use crate::schedule::Event;
 impl Owner {
     /// Takes a request, with the descriptor that came along.
     pub fn request(&mut self, peer: Peer, request: Request, descriptor: Option<OwnedFd>, now: f64) {
-        if let Some(client) = self.clients.get_mut(&peer)
-            && client.role == Role::Unknown
-        {
-            client.role = Role::Command;
+        if let Some(client) = self.clients.get_mut(&peer) {
+            client.role = match (client.role, &request) {
+                (Role::Unknown | Role::Onlooker, Request::Status) => Role::Onlooker,
+                (Role::Unknown | Role::Onlooker, _) => Role::Command,
+                (role, _) => role,
+            };
         }
         match request {
             Request::Submit(submission) => self.submit(peer, submission, descriptor, now),
