@@ -86,6 +86,8 @@ pub(super) enum Role {
 pub(super) struct Client {
     pub credentials: Credentials,
     pub role: Role,
+    /// When it came; monotonic seconds.
+    pub since: f64,
 }
 
 /// See the [module](self).
@@ -301,10 +303,21 @@ impl Owner {
     }
 
     /// A connection is there.
-    pub fn connected(&mut self, peer: Peer, credentials: Credentials) {
+    pub fn connected(&mut self, peer: Peer, credentials: Credentials, now: f64) {
         let role = Role::Unknown;
-        self.clients.insert(peer, Client { credentials, role });
+        let client = Client {
+            credentials,
+            role,
+            since: now,
+        };
+        self.clients.insert(peer, client);
         self.had_client = true;
+    }
+
+    /// Whether somebody has come who has not said yet what for.
+    #[must_use]
+    pub fn has_newcomer(&self) -> bool {
+        self.clients.values().any(|client| client.role == Role::Unknown)
     }
 
     /// A connection is gone.
@@ -487,7 +500,12 @@ impl Owner {
         if !self.settings.private || self.stopping {
             return false;
         }
-        let needed = |client: &Client| client.role != Role::Onlooker;
+        // Somebody who looks at the status every second is no reason to stay, and all start by being unknown.
+        let needed = |client: &Client| match client.role {
+            Role::Onlooker => false,
+            Role::Unknown => now - client.since >= IDLE_END,
+            Role::Command | Role::Runner(_) | Role::Process(_) => true,
+        };
         let busy =
             self.clients.values().any(needed) || self.jobs.values().any(|job| job.state != JobState::Ended);
         if busy || !self.had_client && now - self.started < FIRST_CLIENT {
