@@ -224,6 +224,10 @@ impl Owner {
         for index in 0..self.gpus.len() {
             self.tell_gpu(index, now);
         }
+        // Those that run on may have to move.
+        for job in self.jobs.keys().copied().collect::<Vec<_>>() {
+            self.restrict(job, now);
+        }
         let there: Vec<Event> = self
             .slices
             .iter()
@@ -242,9 +246,23 @@ impl Owner {
         if !self.unsurveyed.is_empty() {
             return;
         }
-        let device_bytes = self.jobs.get(&job).map_or(0, |job| job.need);
-        let need = Need { device_bytes };
+        let Some(known) = self.jobs.get(&job) else { return };
+        let need = Need {
+            device_bytes: known.need,
+        };
+        self.restrict(job, now);
         self.step(now, Event::Arrived { job, need });
+    }
+
+    /// Tells the scheduler to which GPUs the user restricts a job.
+    fn restrict(&mut self, job: JobId, now: f64) {
+        let list = self
+            .jobs
+            .get(&job)
+            .and_then(|job| job.submission.visible_devices.as_deref());
+        if let Some(Ok(gpus)) = list.map(|list| self.visible(list)) {
+            self.step(now, Event::Restricted { job, gpus });
+        }
     }
 
     /// Queues all jobs that wait and have a runner; those that the scheduler knows are not changed by it.
