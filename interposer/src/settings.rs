@@ -49,6 +49,12 @@ pub fn cap() -> Option<(u64, u64)> {
     Some((cap.parse().ok()?, context.parse().ok()?))
 }
 
+/// `MIGM_PAGE`, where the runner keeps the job's counter page; unchecked.
+#[must_use]
+pub fn page() -> Option<PathBuf> {
+    read(c"MIGM_PAGE").map(|text| PathBuf::from(OsStr::from_bytes(text.to_bytes())))
+}
+
 /// The sockets to try, in order. `MIGM_SOCKET` stands alone: a job belongs to the supervisor that it names,
 /// and to no other that happens to listen.
 #[must_use]

@@ -72,7 +72,7 @@ const GROW: [(&str, &str, &str); 2] = [
 ];
 
 /// What the runner sets for each program, whatever the user asks for.
-const ALWAYS: [(&str, &str); 5] = [
+const ALWAYS: [(&str, &str); 6] = [
     (
         "CUDA_VISIBLE_DEVICES",
         "the UUID of the job's slice; yours restricts the choice",
@@ -83,6 +83,7 @@ const ALWAYS: [(&str, &str); 5] = [
         "on a simulated GPU its driver's folder, in front of yours",
     ),
     ("MIGM_SOCKET", "the supervisor's socket"),
+    ("MIGM_PAGE", "where the job's processes count their memory"),
     ("MIGM_ATTEMPT", "which job and attempt the process belongs to"),
 ];
 

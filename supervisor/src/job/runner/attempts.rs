@@ -42,11 +42,13 @@ impl Runner {
             }
         };
         let terminal = self.terminal.offer();
+        let page = self.page.path();
         let launch = Launch {
             command: &self.order.command,
             grant: &grant,
             socket: self.link.path(),
             environment: &self.order.environment,
+            page: &page,
             stdin,
             mask: self.signals.before(),
             terminal,
