@@ -225,3 +225,52 @@ fn tensors_and_segments_of_the_real_allocator_are_both_exact() {
     assert_eq!(record["allocations"], 3, "{record}");
     assert_eq!(record["frees"], 3, "{record}");
 }
+
+/// PyTorch's own limit refuses 800 MiB without asking the driver: the job has run out of memory all the same, unless it
+/// gets as much later on.
+#[test]
+fn a_limit_of_pytorchs_own_is_an_out_of_memory() {
+    let test = "a_limit_of_pytorchs_own_is_an_out_of_memory";
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = allocator(test, folder.path()) else {
+        return;
+    };
+    let place = Place::simulated(&["--gpu", "a100-40gb"]);
+    let (output, record) = run(&place, &[], &program, &["oom"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(record["attempts"][0]["outcome"], "oom", "{record}");
+    let why = record["attempts"][0]["why"].as_str().unwrap();
+    assert!(why.contains("838860800") && why.contains("41943040"), "{record}");
+    let (_, record) = run(&place, &[], &program, &["oom", "met"]);
+    assert_eq!(record["attempts"][0]["outcome"], "failed", "{record}");
+}
+
+/// `examples/report.py` reports a pool of 64 MiB that fills up to 47.
+#[test]
+fn a_python_program_reports_through_ctypes() {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/report.py");
+    let place = Place::simulated(&["--gpu", "a100-40gb"]);
+    let (output, record) = run(&place, &[], Path::new("python3"), &[example.to_str().unwrap()]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(record["peak"]["allocated"], 47 * MIB, "{record}");
+    assert_eq!(record["peak"]["reserved"], 64 * MIB, "{record}");
+    let bare = place.command("python3").arg(&example).output().unwrap();
+    assert!(
+        bare.status.success(),
+        "without migm it is a program like any other: {bare:?}"
+    );
+}
+
+/// The soft cap under the real supervisor: it lets the job grow up to what its lease holds, and no further.
+#[test]
+fn a_capped_job_is_raised_up_to_its_lease() {
+    let test = "a_capped_job_is_raised_up_to_its_lease";
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = allocator(test, folder.path()) else {
+        return;
+    };
+    let place = Place::simulated(&["--gpu", "a100-40gb"]);
+    let (output, record) = run(&place, &["--cap", "30Mi:8Mi"], &program, &[]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(record["peak"]["reserved"], 72 * MIB, "{record}");
+}

@@ -181,7 +181,8 @@ fn out_of_memory(device: Device, bytes: i64, allocated: u64, reserved: u64) {
 /// if (migm_report) migm_report(in_use, in_pool);
 /// ```
 ///
-/// Without a loaded driver, or with the interposer turned off, nothing happens.
+/// Call it from one thread at a time for a device, as under the allocator's lock: else the peak may be off by what is
+/// under way. Without a loaded driver, or with the interposer turned off, nothing happens.
 #[unsafe(no_mangle)]
 pub extern "C" fn migm_report(allocated: u64, reserved: u64) {
     let place = || {

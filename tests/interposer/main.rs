@@ -11,5 +11,7 @@ mod exports;
 mod peer;
 mod processes;
 mod programs;
+mod refusal;
+mod report;
 mod supervisor;
 mod ways_in;

@@ -1,5 +1,6 @@
 //! What a running attempt has told of its memory, and the verdict on it.
 
+use migm_shared::clock::Clock;
 use migm_shared::report::Sample;
 
 use crate::memory::{Costs, Method, Observation, Situation, Track as Series, Verdict, decide};
@@ -17,6 +18,8 @@ pub struct Track {
     /// The process with the most marks. Iterations are one process's, reserved bytes are the job's.
     lead: Option<u32>,
     iteration: u64,
+    /// What marks the iterations of the leading process.
+    clock: Option<Clock>,
     first_ns: Option<u64>,
 }
 
@@ -56,6 +59,7 @@ impl Track {
             method,
             lead: None,
             iteration: 0,
+            clock: None,
             first_ns: None,
         }
     }
@@ -69,8 +73,12 @@ impl Track {
     /// Takes samples of one process, in order of time.
     pub fn add(&mut self, pid: u32, samples: &[Sample]) {
         for sample in samples {
+            if self.lead == Some(pid) && sample.clock != self.clock && sample.clock.is_some() {
+                self.set_clock(sample);
+            }
             if self.lead.is_none() || sample.iteration > self.iteration {
                 self.lead = Some(pid);
+                self.clock = sample.clock;
                 self.iteration = sample.iteration.max(self.iteration);
             }
             let first = *self.first_ns.get_or_insert(sample.time_ns);
@@ -87,6 +95,16 @@ impl Track {
             self.by_iteration.sample(at(iteration));
             self.by_second.sample(at(seconds));
         }
+    }
+
+    /// The leading process counts its iterations by another event from here on: what was told by the other one is
+    /// of another scale.
+    fn set_clock(&mut self, sample: &Sample) {
+        if self.clock.is_some() {
+            self.by_iteration = Series::new(self.method, 1.0);
+        }
+        self.clock = sample.clock;
+        self.iteration = sample.iteration;
     }
 
     /// A process is gone. After the leading one the next program of the job starts anew: its iterations
@@ -128,6 +146,7 @@ impl Track {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use migm_shared::clock::Mark;
     use migm_shared::units::{GIB, MIB};
 
     fn sample(iteration: u64, reserved: u64) -> Sample {
@@ -172,6 +191,26 @@ mod tests {
         assert_eq!(track.iteration(), 5);
         track.process_gone(1);
         assert_eq!(track.iteration(), 0);
+    }
+
+    #[test]
+    fn another_clock_starts_the_iterations_anew() {
+        let mut track = Track::new(Method::Max);
+        let by = |mark, every, at, reserved| Sample {
+            clock: Some(Clock { mark, every }),
+            ..sample(at, reserved)
+        };
+        for at in 0..30 {
+            track.add(1, &[by(Mark::StreamSync, 1, at, 9 * GIB)]);
+        }
+        for at in 10..20 {
+            track.add(1, &[by(Mark::StreamSync, 3, at, GIB)]);
+        }
+        assert_eq!(track.iteration(), 19);
+        assert_eq!(track.weigh(AGAINST).map(|weighed| weighed.peak), Some(GIB));
+        // Another process has its own clock, and does not lead.
+        track.add(2, &[by(Mark::CopyToHost, 1, 5, GIB)]);
+        assert_eq!(track.iteration(), 19);
     }
 
     #[test]
