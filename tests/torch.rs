@@ -8,6 +8,7 @@ mod support;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 
 use serde_json::Value;
 use support::{Place, json};
@@ -178,10 +179,20 @@ fn without_the_interposer_the_report_goes_where_it_always_went() {
     assert_eq!(bare.stdout, under.stdout);
 }
 
-/// The real allocator of PyTorch 2.15.
-fn allocator(test: &str, folder: &Path) -> Option<PathBuf> {
+/// The real allocator of PyTorch 2.15, compiled once and left to the system's clean-up.
+fn allocator(test: &str) -> Option<PathBuf> {
+    static COMPILED: OnceLock<PathBuf> = OnceLock::new();
     let (torch, headers) = (release(test, "2.15.0")?, headers(test)?);
-    let program = folder.join("allocator");
+    Some(
+        COMPILED
+            .get_or_init(|| compile_allocator(&torch, &headers))
+            .clone(),
+    )
+}
+
+fn compile_allocator(torch: &Path, headers: &Path) -> PathBuf {
+    let within = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let program = tempfile::tempdir_in(within).unwrap().keep().join("allocator");
     let folder = torch.join("lib").display().to_string();
     let arguments = [
         "-std=c++20".to_owned(),
@@ -195,7 +206,7 @@ fn allocator(test: &str, folder: &Path) -> Option<PathBuf> {
     ];
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     compile("c++", "allocator.cpp", &program, &arguments);
-    Some(program)
+    program
 }
 
 /// 3 MiB, 100 bytes (a block of 512) and 50 MiB come from segments of 20, 2 and 50 MiB. After 3 and 50 MiB are freed
@@ -203,8 +214,7 @@ fn allocator(test: &str, folder: &Path) -> Option<PathBuf> {
 #[test]
 fn tensors_and_segments_of_the_real_allocator_are_both_exact() {
     let test = "tensors_and_segments_of_the_real_allocator_are_both_exact";
-    let folder = tempfile::tempdir().unwrap();
-    let Some(program) = allocator(test, folder.path()) else {
+    let Some(program) = allocator(test) else {
         return;
     };
     // Made once the program is there: a machine without a process may be cleared away by another test.
@@ -231,8 +241,7 @@ fn tensors_and_segments_of_the_real_allocator_are_both_exact() {
 #[test]
 fn a_limit_of_pytorchs_own_is_an_out_of_memory() {
     let test = "a_limit_of_pytorchs_own_is_an_out_of_memory";
-    let folder = tempfile::tempdir().unwrap();
-    let Some(program) = allocator(test, folder.path()) else {
+    let Some(program) = allocator(test) else {
         return;
     };
     let place = Place::simulated(&["--gpu", "a100-40gb"]);
@@ -265,8 +274,7 @@ fn a_python_program_reports_through_ctypes() {
 #[test]
 fn a_capped_job_is_raised_up_to_its_lease() {
     let test = "a_capped_job_is_raised_up_to_its_lease";
-    let folder = tempfile::tempdir().unwrap();
-    let Some(program) = allocator(test, folder.path()) else {
+    let Some(program) = allocator(test) else {
         return;
     };
     let place = Place::simulated(&["--gpu", "a100-40gb"]);

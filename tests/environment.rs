@@ -1,0 +1,105 @@
+//! What `migm run` sets in the program's environment when asked to, and how it explains that.
+#![expect(clippy::unwrap_used, reason = "a test ends at its first surprise")]
+
+mod support;
+
+use std::process::Command;
+
+use support::Place;
+
+/// What the program sees of the frameworks' variables and of ours.
+const SHOW: &str =
+    r#"echo "$XLA_PYTHON_CLIENT_PREALLOCATE $TF_FORCE_GPU_ALLOW_GROWTH $MIGM_ITERATION $MIGM_CAP""#;
+
+fn seen(place: &Place, options: &[&str], set: &[(&str, &str)]) -> String {
+    let mut command: Command = place.migm(&["run"]);
+    for name in [
+        "XLA_PYTHON_CLIENT_PREALLOCATE",
+        "TF_FORCE_GPU_ALLOW_GROWTH",
+        "MIGM_ITERATION",
+    ] {
+        command.env_remove(name);
+    }
+    command
+        .args(options)
+        .args(["--", "sh", "-c", SHOW])
+        .envs(set.iter().copied());
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn nothing_is_set_for_frameworks_unless_asked_for_and_the_users_value_wins() {
+    let place = Place::simulated(&["--gpu", "a100-40gb"]);
+    assert_eq!(seen(&place, &[], &[]), "   \n");
+    assert_eq!(seen(&place, &["--grow-on-demand"], &[]), "false true  \n");
+    let mine = [("XLA_PYTHON_CLIENT_PREALLOCATE", "true")];
+    assert_eq!(seen(&place, &["--grow-on-demand"], &mine), "true true  \n");
+    assert_eq!(
+        seen(&place, &["--iteration", "copy-to-host:2"], &[]),
+        "  copy-to-host:2 \n"
+    );
+    let mine = [("MIGM_ITERATION", "off")];
+    assert_eq!(seen(&place, &[], &mine), "  off \n");
+    assert_eq!(
+        seen(&place, &["--cap", "1Gi:300Mi"], &[]),
+        "   1073741824:314572800\n"
+    );
+}
+
+#[test]
+fn explain_lists_all_and_runs_nothing() {
+    let place = Place::without_gpu();
+    let ran = place.path().join("ran");
+    let output = place
+        .migm(&[
+            "run",
+            "--explain",
+            "--grow-on-demand",
+            "--",
+            "touch",
+            ran.to_str().unwrap(),
+        ])
+        .env("TF_FORCE_GPU_ALLOW_GROWTH", "mine")
+        .env_remove("XLA_PYTHON_CLIENT_PREALLOCATE")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "no GPU is needed: {output:?}");
+    assert!(!ran.exists());
+    let said = String::from_utf8(output.stdout).unwrap();
+    for name in [
+        "CUDA_VISIBLE_DEVICES",
+        "LD_PRELOAD",
+        "LD_LIBRARY_PATH",
+        "MIGM_SOCKET",
+        "MIGM_PAGE",
+        "MIGM_ATTEMPT",
+        "MIGM_ITERATION",
+        "XLA_PYTHON_CLIENT_PREALLOCATE  false: JAX",
+        "TF_FORCE_GPU_ALLOW_GROWTH      mine, yours: TensorFlow",
+    ] {
+        assert!(said.contains(name), "{name}: {said}");
+    }
+    let alone = place.migm(&["run", "--explain"]).output().unwrap();
+    assert!(alone.status.success(), "no program is needed: {alone:?}");
+}
+
+#[test]
+fn an_unknown_event_is_refused_before_anything_runs() {
+    let place = Place::without_gpu();
+    for (given, set) in [(Some("launches"), None), (None, Some("launches"))] {
+        let mut command = place.migm(&["run"]);
+        if let Some(given) = given {
+            command.args(["--iteration", given]);
+        }
+        if let Some(set) = set {
+            command.env("MIGM_ITERATION", set);
+        }
+        let output = command.args(["--", "true"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains("`launches` marks no iteration"), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+}
