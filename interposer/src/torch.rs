@@ -139,7 +139,9 @@ fn is(device: Device, bytes: i64, allocated: u64, reserved: u64) {
     let Some((attached, device)) = place(device) else {
         return;
     };
-    attached.page.report_allocated(attached.slot, device, allocated);
+    attached
+        .page
+        .report_allocated_alone(attached.slot, device, allocated);
     attached.page.report_reserved(attached.slot, device, reserved);
     if let Ok(made) = u64::try_from(bytes) {
         attached.page.meet(attached.slot, made);
@@ -153,7 +155,9 @@ fn changed(device: Device, bytes: i64) {
     };
     let before = attached.page.process_allocated(attached.slot, device);
     let allocated = before.saturating_add_signed(bytes);
-    attached.page.report_allocated(attached.slot, device, allocated);
+    attached
+        .page
+        .report_allocated_alone(attached.slot, device, allocated);
     if let Ok(made) = u64::try_from(bytes) {
         attached.page.meet(attached.slot, made);
     }
@@ -165,7 +169,9 @@ fn out_of_memory(device: Device, bytes: i64, allocated: u64, reserved: u64) {
     let Some((attached, device)) = place(device) else {
         return;
     };
-    attached.page.report_allocated(attached.slot, device, allocated);
+    attached
+        .page
+        .report_allocated_alone(attached.slot, device, allocated);
     attached.page.report_reserved(attached.slot, device, reserved);
     if !attached.page.is_unmet(attached.slot) {
         errno::kept(|| attached.refused(device, unsigned(bytes)));
