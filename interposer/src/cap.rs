@@ -3,7 +3,7 @@
 //! Only where `MIGM_CAP` is set, which nobody but the runner of a soft slice does. Without it no answer is ever
 //! changed, and each function here is left after one look at a byte.
 //!
-//! 1. Before the driver is asked for memory, the bytes are [claimed](CounterPage::claim) in the counter page.
+//! 1. Before the driver is asked for memory, the bytes are [claimed](migm_shared::page::CounterPage::claim) in the counter page.
 //!    A process's first claim on a device also charges what its context costs there: the runner's figure, since
 //!    what the driver takes for it cannot be told from what other processes take at the same time.
 //! 2. A claim beyond the cap asks the supervisor for more ([`Report::Raise`]). It answers within two seconds, or
