@@ -19,6 +19,8 @@ const PERIODS: usize = 8;
 const EVEN: f64 = 0.5;
 /// A number of events is as good as the best if its score is at most this many times as much, or this small.
 const AS_GOOD: f64 = 1.25;
+/// The current number stays up to this many times: a change costs the supervisor what it knew by iteration.
+const GOOD_ENOUGH: f64 = 2.5;
 const GOOD: f64 = 0.04;
 /// Nothing that comes more often is taken for an iteration while something else is there: ns.
 const SHORTEST: u64 = 1_000_000;
@@ -43,7 +45,10 @@ pub struct Choice {
 pub fn choose(seen: &[(Mark, Vec<u64>)], current: Option<Clock>) -> Option<Choice> {
     let mut found: Vec<Choice> = seen
         .iter()
-        .filter_map(|(mark, times)| rhythm(*mark, times))
+        .filter_map(|(mark, times)| {
+            let kept = current.filter(|clock| clock.mark == *mark);
+            rhythm(*mark, times, kept.map(|clock| clock.every))
+        })
         .collect();
     if found.iter().any(|choice| choice.period_ns >= SHORTEST) {
         found.retain(|choice| choice.period_ns >= SHORTEST);
@@ -70,14 +75,21 @@ impl Count {
     }
 }
 
-fn rhythm(mark: Mark, times: &[u64]) -> Option<Choice> {
+fn rhythm(mark: Mark, times: &[u64], kept: Option<u32>) -> Option<Choice> {
     let most = times.len().saturating_sub(1) / PERIODS;
     let counts: Vec<Count> = (1..=most.min(MOST))
         .filter_map(|every| count(times, every))
         .collect();
     let best = counts.iter().map(Count::score).reduce(f64::min)?;
     let limit = (best * AS_GOOD).max(GOOD);
-    let found = counts.iter().find(|count| count.score() <= limit)?;
+    let stays = |count: &&Count| {
+        let even = count.score() <= best * GOOD_ENOUGH && count.uneven <= EVEN;
+        Some(count.every) == kept && even
+    };
+    let found = counts
+        .iter()
+        .find(stays)
+        .or_else(|| counts.iter().find(|count| count.score() <= limit))?;
     (found.uneven <= EVEN && found.period_ns > 0).then(|| Choice {
         clock: Clock {
             mark,
@@ -265,6 +277,19 @@ mod tests {
     fn few_events_decide_nothing() {
         assert_eq!(chosen(&[(Mark::StreamSync, times(&[MS], PERIODS, 1))]), None);
         assert!(chosen(&[(Mark::StreamSync, times(&[MS], PERIODS + 1, 1))]).is_some());
+    }
+
+    #[test]
+    fn a_clock_that_keeps_time_is_not_changed_for_a_little() {
+        let current = clock(Mark::StreamSync, 1);
+        for seed in 1..=200 {
+            let seen = [(Mark::StreamSync, busy(&[20 * MS], 40, seed))];
+            let kept = choose(&seen, current).map(|choice| choice.clock);
+            assert!(kept.is_none() || kept == current, "seed {seed}: {kept:?}");
+        }
+        let seen = [(Mark::StreamSync, times(&[2 * MS, 2 * MS, 60 * MS], 100, 1))];
+        let changed = choose(&seen, current).map(|choice| choice.clock);
+        assert_eq!(changed, clock(Mark::StreamSync, 3));
     }
 
     #[test]
