@@ -183,18 +183,9 @@ driver_functions! {
     cuDeviceGetDefaultMemPool c"cuDeviceGetDefaultMemPool" 11_020 (pool: *mut Handle, device: c_int);
     cuDeviceGetMemPool c"cuDeviceGetMemPool" 11_020 (pool: *mut Handle, device: c_int);
     cuDeviceSetMemPool c"cuDeviceSetMemPool" 11_020 (device: c_int, pool: Handle);
-    cuMemPoolSetAccess c"cuMemPoolSetAccess" 11_020 (pool: Handle, access: *const c_void, count: usize);
     cuMemPoolTrimTo c"cuMemPoolTrimTo" 11_020 (pool: Handle, keep: usize);
     cuMemPoolGetAttribute c"cuMemPoolGetAttribute" 11_020 (pool: Handle, attribute: c_int, value: *mut c_void);
     cuMemPoolSetAttribute c"cuMemPoolSetAttribute" 11_020 (pool: Handle, attribute: c_int, value: *mut c_void);
-    cuDeviceGetGraphMemAttribute c"cuDeviceGetGraphMemAttribute" 11_040
-        (device: c_int, attribute: c_int, value: *mut c_void);
-    cuDeviceSetGraphMemAttribute c"cuDeviceSetGraphMemAttribute" 11_040
-        (device: c_int, attribute: c_int, value: *mut c_void);
-    cuIpcGetMemHandle c"cuIpcGetMemHandle" 4010 (handle: *mut crate::memory::IpcHandle, address: Address);
-    cuIpcOpenMemHandle c"cuIpcOpenMemHandle" 11_000
-        (address: *mut Address, handle: crate::memory::IpcHandle, flags: c_uint);
-    cuIpcCloseMemHandle c"cuIpcCloseMemHandle" 4010 (address: Address);
 
     cuArrayCreate c"cuArrayCreate" 3020 (array: *mut Handle, shape: *const crate::array::Shape2);
     cuArray3DCreate c"cuArray3DCreate" 3020 (array: *mut Handle, shape: *const crate::array::Shape3);

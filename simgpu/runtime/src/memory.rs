@@ -34,11 +34,6 @@ pub struct PointerAttributes {
     host_pointer: Address,
 }
 
-/// `cudaIpcMemHandle_t`: opaque, passed by value.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct IpcHandle([u8; 64]);
-
 /// Pointer attributes of the driver that `cudaPointerGetAttributes` is made of.
 mod attribute {
     pub const MEMORY_TYPE: i32 = 2;
@@ -65,9 +60,6 @@ forward! {
     cudaHostGetDevicePointer = driver::cuMemHostGetDevicePointer,
         (out: *mut Address, pointer: *mut c_void, flags: c_uint);
     cudaHostGetFlags = driver::cuMemHostGetFlags, (out: *mut c_uint, pointer: *mut c_void);
-    cudaIpcGetMemHandle = driver::cuIpcGetMemHandle, (handle: *mut IpcHandle, address: Address);
-    cudaIpcOpenMemHandle = driver::cuIpcOpenMemHandle, (out: *mut Address, handle: IpcHandle, flags: c_uint);
-    cudaIpcCloseMemHandle = driver::cuIpcCloseMemHandle, (address: Address);
     cudaMemGetInfo = driver::cuMemGetInfo, (free: *mut usize, total: *mut usize);
     cudaMemset = memset, (to: Address, value: c_int, bytes: usize);
     cudaMemsetAsync = memset_async, (to: Address, value: c_int, bytes: usize, stream: Handle);

@@ -13,11 +13,6 @@ forward! {
     cudaDeviceGetMemPool = driver::cuDeviceGetMemPool, (out: *mut Handle, device: c_int);
     cudaDeviceSetMemPool = driver::cuDeviceSetMemPool, (device: c_int, pool: Handle);
     cudaMemPoolTrimTo = driver::cuMemPoolTrimTo, (pool: Handle, keep: usize);
-    cudaMemPoolSetAccess = driver::cuMemPoolSetAccess, (pool: Handle, access: *const c_void, count: usize);
-    cudaDeviceGetGraphMemAttribute = driver::cuDeviceGetGraphMemAttribute,
-        (device: c_int, attribute: c_int, value: *mut c_void);
-    cudaDeviceSetGraphMemAttribute = driver::cuDeviceSetGraphMemAttribute,
-        (device: c_int, attribute: c_int, value: *mut c_void);
     cudaMemPoolGetAttribute = driver::cuMemPoolGetAttribute,
         (pool: Handle, attribute: c_int, value: *mut c_void);
     cudaMemPoolSetAttribute = driver::cuMemPoolSetAttribute,
