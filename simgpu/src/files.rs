@@ -435,7 +435,7 @@ mod tests {
         mapping.layout.set(LAYOUT + 1);
         let text = Mapping::open(mapping.id()).unwrap_err().to_string();
         assert!(
-            text.ends_with("has layout 2, this program reads layout 1"),
+            text.ends_with("has layout 3, this program reads layout 2"),
             "{text}"
         );
         remove(mapping.id()).unwrap();

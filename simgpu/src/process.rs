@@ -45,6 +45,13 @@ impl Process {
         Self { pid, start }
     }
 
+    /// A process that lives.
+    #[cfg(test)]
+    pub(crate) fn of(pid: u32) -> Option<Self> {
+        let start = Stat::read(pid).ok()??.start;
+        Some(Self { pid, start })
+    }
+
     /// Gone, replaced by another process of the same pid, or a zombie. A zombie whose threads still run is a
     /// process that left its main thread; it lives.
     pub(crate) fn is_dead(self) -> bool {
