@@ -49,6 +49,9 @@ fn each_exported_driver_symbol_is_declared_by_one_hook() {
         include_str!("../../interposer/src/hooks/host.rs"),
         include_str!("../../interposer/src/hooks/vmm.rs"),
         include_str!("../../interposer/src/hooks/array.rs"),
+        include_str!("../../interposer/src/hooks/imported.rs"),
+        include_str!("../../interposer/src/hooks/graph.rs"),
+        include_str!("../../interposer/src/hooks/context.rs"),
         include_str!("../../interposer/src/hooks/iteration.rs"),
         include_str!("../../interposer/src/hooks/lookup.rs"),
     ];

@@ -6,6 +6,7 @@
 
 mod counting;
 mod exports;
+mod paths;
 mod peer;
 mod processes;
 mod programs;
