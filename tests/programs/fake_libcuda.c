@@ -203,6 +203,10 @@ Status cuMemAllocPitch_v2(Ptr *pointer, size_t *pitch, size_t width, size_t heig
     *pitch = (width + 511) / 512 * 512;
     return take(pointer, *pitch * height, BASE);
 }
+Status cuMemAllocPitch(unsigned *pointer, unsigned *pitch, unsigned width, unsigned height, unsigned element) {
+    *pitch = (width + 511) / 512 * 512;
+    return cuMemAlloc(pointer, *pitch * height);
+}
 Status cuMemAllocManaged(Ptr *pointer, size_t bytes, unsigned flags) {
     return number("FAKE_NESTED", 0) ? cuMemAlloc_v2(pointer, bytes) : take(pointer, bytes, BASE);
 }
@@ -210,6 +214,7 @@ Status cuMemFree(unsigned pointer) { return give(pointer); }
 Status cuMemFree_v2(Ptr pointer) { return give(pointer); }
 Status cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags) { return take((Ptr *)pointer, bytes, BASE); }
 Status cuMemAllocHost_v2(void **pointer, size_t bytes) { return take((Ptr *)pointer, bytes, BASE); }
+Status cuMemAllocHost(void **pointer, unsigned bytes) { return take((Ptr *)pointer, bytes, BASE); }
 Status cuMemFreeHost(void *pointer) { return give((Ptr)pointer); }
 Status cuMemHostRegister(void *pointer, size_t bytes, unsigned flags) { return SUCCESS; }
 Status cuMemHostRegister_v2(void *pointer, size_t bytes, unsigned flags) { return SUCCESS; }
@@ -228,6 +233,7 @@ Status cuMipmappedArrayCreate(void **array, const void *descriptor, unsigned lev
 Status cuMipmappedArrayDestroy(void *array) { return give((Ptr)array); }
 
 Status cuCtxSynchronize(void) { return SUCCESS; }
+Status cuCtxSynchronize_v2(void *context) { return SUCCESS; }
 Status cuStreamSynchronize(void *stream) { return SUCCESS; }
 Status cuStreamSynchronize_ptsz(void *stream) { return SUCCESS; }
 
@@ -251,6 +257,9 @@ Status cuStreamBeginCapture_v2(void *stream, int mode) { return cuStreamBeginCap
 Status cuStreamBeginCapture_v2_ptsz(void *stream, int mode) { return cuStreamBeginCapture(stream); }
 Status cuStreamBeginCaptureToGraph(void *stream, void *graph, void *after, void *edges, size_t count, int mode) {
     return mode == 1 ? cuStreamBeginCapture(stream) : INVALID_VALUE;
+}
+Status cuStreamBeginCaptureToGraph_ptsz(void *stream, void *graph, void *after, void *edges, size_t count, int mode) {
+    return cuStreamBeginCaptureToGraph(stream, graph, after, edges, count, mode);
 }
 Status cuStreamIsCapturing(void *stream, int *state) { *state = capturing && stream == captured; return SUCCESS; }
 Status cuStreamIsCapturing_ptsz(void *stream, int *state) { return cuStreamIsCapturing(stream, state); }
@@ -390,7 +399,7 @@ Status cuGetProcAddress(const char *name, void **function, int version, unsigned
         HOOKED(cuGetExportTable, 3000, 0, cuGetExportTable),
         HOOKED(cuMemAlloc, 3020, 0, cuMemAlloc_v2), HOOKED(cuMemAlloc, 2000, 0, cuMemAlloc),
         HOOKED(cuMemFree, 3020, 0, cuMemFree_v2), HOOKED(cuMemFree, 2000, 0, cuMemFree),
-        HOOKED(cuMemAllocPitch, 3020, 0, cuMemAllocPitch_v2),
+        HOOKED(cuMemAllocPitch, 3020, 0, cuMemAllocPitch_v2), HOOKED(cuMemAllocPitch, 2000, 0, cuMemAllocPitch),
         HOOKED(cuMemAllocManaged, 6000, 0, cuMemAllocManaged),
         HOOKED(cuMemAllocAsync, 11020, 1, cuMemAllocAsync_ptsz), HOOKED(cuMemAllocAsync, 11020, 0, cuMemAllocAsync),
         HOOKED(cuMemFreeAsync, 11020, 1, cuMemFreeAsync_ptsz), HOOKED(cuMemFreeAsync, 11020, 0, cuMemFreeAsync),
@@ -398,7 +407,8 @@ Status cuGetProcAddress(const char *name, void **function, int version, unsigned
         HOOKED(cuMemAllocFromPoolAsync, 11020, 0, cuMemAllocFromPoolAsync),
         HOOKED(cuMemPoolCreate, 11020, 0, cuMemPoolCreate), HOOKED(cuMemPoolDestroy, 11020, 0, cuMemPoolDestroy),
         HOOKED(cuMemPoolImportPointer, 11020, 0, cuMemPoolImportPointer),
-        HOOKED(cuMemAllocHost, 3020, 0, cuMemAllocHost_v2), HOOKED(cuMemHostAlloc, 2020, 0, cuMemHostAlloc),
+        HOOKED(cuMemAllocHost, 3020, 0, cuMemAllocHost_v2), HOOKED(cuMemAllocHost, 2000, 0, cuMemAllocHost),
+        HOOKED(cuMemHostAlloc, 2020, 0, cuMemHostAlloc),
         HOOKED(cuMemFreeHost, 2000, 0, cuMemFreeHost),
         HOOKED(cuMemHostRegister, 6050, 0, cuMemHostRegister_v2),
         HOOKED(cuMemHostRegister, 4000, 0, cuMemHostRegister),
@@ -432,8 +442,9 @@ Status cuGetProcAddress(const char *name, void **function, int version, unsigned
         HOOKED(cuStreamBeginCapture, 10010, 0, cuStreamBeginCapture_v2),
         HOOKED(cuStreamBeginCapture, 10000, 1, cuStreamBeginCapture_ptsz),
         HOOKED(cuStreamBeginCapture, 10000, 0, cuStreamBeginCapture),
+        HOOKED(cuStreamBeginCaptureToGraph, 12030, 1, cuStreamBeginCaptureToGraph_ptsz),
         HOOKED(cuStreamBeginCaptureToGraph, 12030, 0, cuStreamBeginCaptureToGraph),
-        HOOKED(cuCtxSynchronize, 2000, 0, cuCtxSynchronize),
+        HOOKED(cuCtxSynchronize, 13000, 0, cuCtxSynchronize_v2), HOOKED(cuCtxSynchronize, 2000, 0, cuCtxSynchronize),
         HOOKED(cuStreamSynchronize, 7000, 1, cuStreamSynchronize_ptsz),
         HOOKED(cuStreamSynchronize, 2000, 0, cuStreamSynchronize),
         HOOKED(cuGetProcAddress, 12000, 0, cuGetProcAddress_v2), HOOKED(cuGetProcAddress, 11030, 0, cuGetProcAddress),
