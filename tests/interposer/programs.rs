@@ -109,6 +109,11 @@ impl Program {
         Self::of(&compile(&format!("{name}.c"), name, flags), arguments)
     }
 
+    /// As [`plain`](Self::plain), under a name of its own, for a source that is linked in several ways.
+    pub fn plain_as(name: &str, output: &str, arguments: &[&str], flags: &[&str]) -> Self {
+        Self::of(&compile(&format!("{name}.c"), output, flags), arguments)
+    }
+
     /// A program that is there.
     pub fn of(path: &Path, arguments: &[&str]) -> Self {
         let mut command = Command::new(path);
@@ -144,6 +149,12 @@ impl Program {
     /// With another preload behind the interposer.
     pub fn with_preload(mut self, library: PathBuf) -> Self {
         self.preload.push(library);
+        self
+    }
+
+    /// With another preload in front of the interposer.
+    pub fn with_preload_in_front(mut self, library: PathBuf) -> Self {
+        self.preload.insert(0, library);
         self
     }
 
