@@ -24,7 +24,7 @@
 //!
 //! # Exported symbols
 //!
-//! `dlsym`, `dlvsym`;
+//! `dlsym`, `dlvsym`, `dlopen`;
 //! `cuGetProcAddress`, `cuGetProcAddress_v2`;
 //! `cuMemAlloc`, `cuMemAlloc_v2`, `cuMemAllocPitch`, `cuMemAllocPitch_v2`, `cuMemAllocManaged`, `cuMemFree`,
 //! `cuMemFree_v2`;
@@ -52,6 +52,7 @@
 
 pub mod abi;
 pub mod attach;
+pub mod bypass;
 pub mod caller;
 pub mod descriptor;
 pub mod devices;

@@ -77,12 +77,17 @@ pub fn driver(old: bool) -> PathBuf {
 
 /// A library of `tests/programs`.
 pub fn library(name: &str, flags: &[&str]) -> PathBuf {
+    library_as(name, name, flags)
+}
+
+/// The same under a name of its own, for a source that is built in several ways.
+pub fn library_as(source: &str, name: &str, flags: &[&str]) -> PathBuf {
     let soname = format!("-Wl,-soname,lib{name}.so");
     let flags: Vec<_> = ["-shared", "-fPIC", &soname]
         .into_iter()
         .chain(flags.iter().copied())
         .collect();
-    compile(&format!("{name}.c"), &format!("lib{name}.so"), &flags)
+    compile(&format!("{source}.c"), &format!("lib{name}.so"), &flags)
 }
 
 /// A program to be run under the interposer.
