@@ -77,12 +77,17 @@ pub fn driver(old: bool) -> PathBuf {
 
 /// A library of `tests/programs`.
 pub fn library(name: &str, flags: &[&str]) -> PathBuf {
+    library_as(name, name, flags)
+}
+
+/// The same under a name of its own, for a source that is built in several ways.
+pub fn library_as(source: &str, name: &str, flags: &[&str]) -> PathBuf {
     let soname = format!("-Wl,-soname,lib{name}.so");
     let flags: Vec<_> = ["-shared", "-fPIC", &soname]
         .into_iter()
         .chain(flags.iter().copied())
         .collect();
-    compile(&format!("{name}.c"), &format!("lib{name}.so"), &flags)
+    compile(&format!("{source}.c"), &format!("lib{name}.so"), &flags)
 }
 
 /// A program to be run under the interposer.
@@ -107,6 +112,11 @@ impl Program {
     /// Compiled without it: it loads the driver itself, or none.
     pub fn plain(name: &str, arguments: &[&str], flags: &[&str]) -> Self {
         Self::of(&compile(&format!("{name}.c"), name, flags), arguments)
+    }
+
+    /// As [`plain`](Self::plain), under a name of its own, for a source that is linked in several ways.
+    pub fn plain_as(name: &str, output: &str, arguments: &[&str], flags: &[&str]) -> Self {
+        Self::of(&compile(&format!("{name}.c"), output, flags), arguments)
     }
 
     /// A program that is there.
@@ -144,6 +154,12 @@ impl Program {
     /// With another preload behind the interposer.
     pub fn with_preload(mut self, library: PathBuf) -> Self {
         self.preload.push(library);
+        self
+    }
+
+    /// With another preload in front of the interposer.
+    pub fn with_preload_in_front(mut self, library: PathBuf) -> Self {
+        self.preload.insert(0, library);
         self
     }
 

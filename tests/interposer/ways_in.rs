@@ -1,6 +1,6 @@
 //! However a program finds the driver's functions, it finds the hooks, and each allocation counts once.
 
-use crate::peer::{Manner, Peer};
+use crate::peer::{Manner, Peer, eventually};
 use crate::programs::{Program, folder, library};
 
 const MIB: u64 = 1 << 20;
@@ -113,6 +113,65 @@ fn a_trampoline_may_be_the_one_that_loads_the_driver() {
     let peer = Peer::new(Manner::GivesPage);
     Program::plain("use_trampolines", &[], &flags).under(&peer).run();
     expect_three_and_two(&peer);
+}
+
+/// Loads a library in some way, and returns what is said of it.
+fn blind(library_name: &str, flags: &[&str], way: &str) -> (Peer, Vec<String>) {
+    let driver = crate::programs::driver(false).join("libcuda.so.1");
+    let flags = [&["-ldl", driver.to_str().unwrap()], flags].concat();
+    let path = crate::programs::library_as("deepbind", library_name, &flags);
+    let peer = Peer::new(Manner::GivesPage);
+    let mut child = Program::linked("load", &[path.to_str().unwrap(), way])
+        .under(&peer)
+        .spawn();
+    let status = child.wait().unwrap();
+    assert!(status.success(), "{library_name} {way}: {status}");
+    let causes = |peer: &Peer| {
+        let events = peer.events().into_iter();
+        let cause = |event| match event {
+            migm_shared::report::Event::Blind { cause } => Some(cause),
+            _ => None,
+        };
+        events.filter_map(cause).collect::<Vec<_>>()
+    };
+    eventually("the connection ends", || peer.ended() == 1);
+    let causes = causes(&peer);
+    (peer, causes)
+}
+
+#[test]
+fn a_library_with_deepbind_is_not_seen_and_said_so_once() {
+    for (name, flags) in [("eager", &["-Wl,-z,now"][..]), ("lazy", &["-Wl,-z,lazy"])] {
+        let (peer, causes) = blind(name, flags, "deep");
+        let [cause] = &causes[..] else {
+            panic!("{name}: {causes:?}")
+        };
+        assert!(
+            cause.contains(&format!("lib{name}.so")) && cause.contains("RTLD_DEEPBIND"),
+            "{cause}"
+        );
+        assert_eq!(
+            peer.page.read()[0].reserved,
+            1000,
+            "the library's bytes are not there"
+        );
+    }
+}
+
+#[test]
+fn a_library_with_deepbind_that_asks_dlsym_is_not_seen_and_said_so_once() {
+    let (_, causes) = blind("asks", &["-DASKS", "-Wl,--as-needed"], "deep");
+    assert_eq!(causes.len(), 1, "{causes:?}");
+    assert!(causes[0].contains("calls of dlsym"), "{causes:?}");
+}
+
+#[test]
+fn a_library_loaded_as_usual_is_seen() {
+    for (name, flags) in [("eager", &["-Wl,-z,now"][..]), ("lazy", &["-Wl,-z,lazy"])] {
+        let (peer, causes) = blind(name, flags, "usual");
+        assert!(causes.is_empty(), "{causes:?}");
+        assert_eq!(peer.page.read()[0].reserved, 1000 + 234);
+    }
 }
 
 #[test]

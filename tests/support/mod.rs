@@ -1,6 +1,7 @@
 //! What end-to-end tests share: where the built files are, and a simulated GPU of the test's own.
 #![allow(dead_code, reason = "each test program uses its own part")]
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -148,4 +149,35 @@ pub fn eventually<T>(what: &str, limit: Duration, mut check: impl FnMut() -> Opt
         assert!(start.elapsed() < limit, "{what}: not within {limit:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// The folder of this checkout.
+pub fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// nvcc: `MIGM_NVCC`, then `PATH`, then where `.ci/nvcc` puts it.
+pub fn nvcc() -> Option<PathBuf> {
+    if let Some(given) = std::env::var_os("MIGM_NVCC") {
+        return Some(PathBuf::from(given));
+    }
+    let installed = std::env::var_os("MIGM_NVCC_HOME")
+        .map(PathBuf::from)
+        .or_else(|| std::env::home_dir().map(|home| home.join(".cache/migm/nvcc-13.0.88")));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .map(|folder| folder.join("nvcc"))
+        .chain(installed.map(|home| home.join("nvidia/cu13/bin/nvcc")))
+        .find(|nvcc| nvcc.is_file())
+}
+
+/// nvcc, or a line that says which test goes without. It is written past the test harness, which would keep
+/// it to itself.
+pub fn nvcc_or_leave_out(test: &str) -> Option<PathBuf> {
+    let found = nvcc();
+    if found.is_none() {
+        let line = format!("left out: {test}: no nvcc in MIGM_NVCC, PATH or the place of .ci/nvcc\n");
+        std::io::stderr().write_all(line.as_bytes()).unwrap();
+    }
+    found
 }

@@ -1,4 +1,5 @@
-//! How a program finds the driver's functions: `cuGetProcAddress`, `dlsym` and `dlvsym`.
+//! How a program finds the driver's functions: `cuGetProcAddress`, `dlsym` and `dlvsym`; and `dlopen`, with
+//! which it may load libraries that find them without us.
 
 use std::arch::naked_asm;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -7,6 +8,7 @@ use std::panic::catch_unwind;
 
 use super::{hooks, written};
 use crate::abi::{SUCCESS, Status};
+use crate::bypass;
 use crate::driver;
 use crate::gate;
 use crate::settings;
@@ -155,6 +157,21 @@ fn course_of_name(
     Course::answer(look_up(handle).map(|found| table::swap(name, found)))
 }
 
+/// Notes a library that is about to be loaded so that it looks into itself first, and jumps on.
+///
+/// # Safety
+/// As `dlopen`.
+unsafe extern "C" fn course_of_dlopen(file: *const c_char, mode: c_int) -> Course {
+    if mode & libc::RTLD_DEEPBIND != 0 && !file.is_null() {
+        // SAFETY: the caller's argument, which `dlopen` reads as a string.
+        bypass::note(unsafe { CStr::from_ptr(file) });
+    }
+    Course {
+        jump: driver::next_dlopen(),
+        answer: 0,
+    }
+}
+
 /// `dlsym`: saves the arguments, asks what to do, and jumps on with the program's own return address
 /// in place. The C library reads the caller from it to answer `RTLD_NEXT`; an ordinary call would make every
 /// wrapper that uses `RTLD_NEXT` find itself.
@@ -180,6 +197,32 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
         "mov rax, rdx",
         "ret",
         course = sym course_of_dlsym,
+    )
+}
+
+/// `dlopen`, as [`dlsym`]: the C library reads the caller to find its search path.
+///
+/// # Safety
+/// As the C library's.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn dlopen(file: *const c_char, mode: c_int) -> *mut c_void {
+    naked_asm!(
+        "push rdi",
+        "push rsi",
+        "sub rsp, 8",
+        "call {course}",
+        "add rsp, 8",
+        "pop rsi",
+        "pop rdi",
+        "test rax, rax",
+        "jz 2f",
+        "jmp rax",
+        "2:",
+        "mov rax, rdx",
+        "ret",
+        course = sym course_of_dlopen,
     )
 }
 
@@ -237,6 +280,32 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
         "mov x0, x17",
         "ret",
         course = sym course_of_dlsym,
+    )
+}
+
+/// `dlopen`; see the form for x86-64.
+///
+/// # Safety
+/// As the C library's.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn dlopen(file: *const c_char, mode: c_int) -> *mut c_void {
+    naked_asm!(
+        "stp x29, x30, [sp, #-32]!",
+        "mov x29, sp",
+        "stp x0, x1, [sp, #16]",
+        "bl {course}",
+        "mov x16, x0",
+        "mov x17, x1",
+        "ldp x0, x1, [sp, #16]",
+        "ldp x29, x30, [sp], #32",
+        "cbz x16, 2f",
+        "br x16",
+        "2:",
+        "mov x0, x17",
+        "ret",
+        course = sym course_of_dlopen,
     )
 }
 

@@ -91,7 +91,7 @@ pub struct JobRecord {
     pub peak_bytes: u64,
     /// Peaks of all three kinds.
     pub peak: Peak,
-    /// The last forecast of the peak, if there was one.
+    /// The forecast of the peak that was acted on last, else the first that converged.
     pub predicted_peak_bytes: Option<u64>,
     /// Device allocations that succeeded, over all attempts.
     pub allocations: u64,

@@ -89,14 +89,15 @@ pub fn run(order: Order) -> Result<u8, JobError> {
         })
     });
     let report = report.transpose()?;
-    let page = JobPage::create().map_err(JobError::Page)?;
+    let nonce = nonce();
+    let page = JobPage::create(nonce).map_err(JobError::Page)?;
     let input = Input::take(order.stdin_spool).map_err(JobError::Spool)?;
     // A supervisor started here is a child like any other: only later do orphans become ours too.
     let link = Link::open(&order.wanted)?;
     let signals = Signals::take()?;
     set_child_subreaper(true).map_err(JobError::system("become the parent of orphans"))?;
     let mut runner = Runner {
-        submission: submission(&order, &input),
+        submission: submission(&order, &input, nonce),
         submitted: monotonic(),
         terminal: Terminal::find(),
         order,
@@ -124,7 +125,7 @@ pub fn run(order: Order) -> Result<u8, JobError> {
     Ok(u8::try_from(status & 0xff).unwrap_or(u8::MAX))
 }
 
-fn submission(order: &Order, input: &Input) -> Submission {
+fn submission(order: &Order, input: &Input, nonce: u64) -> Submission {
     let mut room = SHOWN_COMMAND;
     let words = order
         .command
@@ -145,7 +146,7 @@ fn submission(order: &Order, input: &Input) -> Submission {
         use_existing: order.use_existing,
         batch: order.batch,
         part: order.part.clone(),
-        nonce: nonce(),
+        nonce,
         runner: std::process::id(),
     }
 }
