@@ -18,6 +18,7 @@ mod identity;
 #[expect(dead_code, reason = "the interposer's own tests use more of it")]
 mod peer;
 mod programs;
+mod pytorch;
 mod report;
 mod rows;
 mod runtime;

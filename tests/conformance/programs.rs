@@ -33,9 +33,10 @@ pub fn folder() -> &'static Path {
     })
 }
 
-/// Says past the test harness, which keeps it to itself, what was not tested.
+/// Says past the test harness, which keeps it to itself, which test goes without what, and why.
 pub fn leave_out(what: &str) {
-    let line = format!("left out: {what}\n");
+    let thread = std::thread::current();
+    let line = format!("left out: {}: {what}\n", thread.name().unwrap_or("a test"));
     std::io::stderr().write_all(line.as_bytes()).unwrap();
 }
 

@@ -310,6 +310,34 @@ impl Captures {
         Ok((capture.graph, result))
     }
 
+    /// A stream is destroyed. The capture that began on it ends, and its graph is to be dropped; one that it joined is
+    /// spoilt, as its part cannot be waited for any more.
+    pub(crate) fn forget_lane(&mut self, lane: LaneId) -> Option<Handle> {
+        let id = self.of(lane)?;
+        let capture = self.captures.get_mut(&id)?;
+        if capture.origin != lane {
+            capture.is_spoilt = true;
+            return None;
+        }
+        self.events.retain(|_, (of, _)| *of != id);
+        self.captures.remove(&id).map(|capture| capture.graph)
+    }
+
+    /// The same for all streams of a context; answers the graphs to drop.
+    pub(crate) fn forget_context(&mut self, context: Handle) -> Vec<Handle> {
+        let lanes: Vec<_> = self
+            .captures
+            .values()
+            .flat_map(|capture| &capture.members)
+            .filter(|(_, member)| member.context == context)
+            .map(|(&lane, _)| lane)
+            .collect();
+        lanes
+            .into_iter()
+            .filter_map(|lane| self.forget_lane(lane))
+            .collect()
+    }
+
     /// Whether a stream of the context that the legacy default stream waits for captures.
     pub(crate) fn blocks_legacy(&self, context: Handle) -> bool {
         let waits = |member: &Member| member.is_blocking && member.context == context;

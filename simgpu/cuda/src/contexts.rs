@@ -115,6 +115,9 @@ impl Process {
         for allocation in state.memory.remove_context(handle) {
             state.give_back(allocation);
         }
+        for graph in state.captures.forget_context(handle) {
+            state.drop_graph(graph)?;
+        }
         state.forget_graphs(handle);
         state.memory.host.remove_context(handle);
         state.streams.retain(|_, stream| stream.context != handle);

@@ -96,6 +96,11 @@ fn destroy(stream: Handle) -> Answer {
         .streams
         .remove(&stream)
         .ok_or(Code::INVALID_HANDLE)?;
+    let mut state = process.state();
+    if let Some(graph) = state.captures.forget_lane(found.lane) {
+        state.drop_graph(graph)?;
+    }
+    drop(state);
     process.player.timeline().close_lane(found.lane);
     Ok(())
 }

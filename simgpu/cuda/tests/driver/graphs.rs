@@ -335,6 +335,25 @@ fn streams_join_by_events_and_must_be_waited_for() {
 }
 
 #[test]
+fn a_capture_ends_with_its_stream() {
+    if role().is_none() {
+        return on_slice();
+    }
+    let driver = Driver::with_context();
+    let (stream, mut address, mut graph) = (driver.stream(1), 0_u64, 0_u64);
+    good!(driver, cuStreamBeginCapture_v2, stream, GLOBAL);
+    good!(driver, cuMemAllocAsync, &mut address, 5 * MIB, stream);
+    good!(driver, cuStreamDestroy_v2, stream);
+    assert_eq!(
+        call!(driver, cuStreamEndCapture, stream, &mut graph),
+        INVALID_HANDLE
+    );
+    // Nothing captures any more.
+    good!(driver, cuMemAlloc_v2, &mut address, 100_u64);
+    good!(driver, cuMemFree_v2, address);
+}
+
+#[test]
 fn nodes_of_all_kinds_are_made_by_one_call() {
     if role().is_none() {
         return on_slice();

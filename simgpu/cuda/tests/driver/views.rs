@@ -156,11 +156,8 @@ fn memory_of_other_apis_brings_no_bytes() {
     assert_eq!(refused, INVALID_VALUE, "larger than what is there");
     good!(driver, cuImportExternalMemory, &mut memory, &describe(8 * MIB));
     // SAFETY: only asks about a number.
-    assert_eq!(
-        unsafe { libc::fcntl(descriptor, libc::F_GETFD) },
-        -1,
-        "the driver closed it"
-    );
+    let open = unsafe { libc::fcntl(descriptor, libc::F_GETFD) };
+    assert_eq!(open, -1, "the driver closed it");
     let mut buffer = [0_u64; 11];
     buffer[..2].copy_from_slice(&[2 * MIB, 6 * MIB]);
     good!(
