@@ -169,12 +169,13 @@ mod tests {
     }
 
     #[test]
-    fn neither_cublas_nor_curl_is_the_driver() {
+    fn neither_cublas_nor_nvml_nor_curl_is_the_driver() {
         let is = |name: &CStr| {
             // SAFETY: a `CStr` ends in a zero byte.
             unsafe { is_driver_name(name.as_ptr()) }
         };
         assert!(is(c"cuInit"));
+        assert!(!is(c"nvmlInit_v2") && !is(c"cudaMalloc"));
         assert!(!is(c"cublasCreate_v2") && !is(c"curl_easy_init") && !is(c"cu") && !is(c""));
     }
 }

@@ -175,6 +175,24 @@ fn a_library_loaded_as_usual_is_seen() {
 }
 
 #[test]
+fn a_drivers_inner_library_keeps_its_own_functions() {
+    let inner = library("trampolines", &["-ldl"]);
+    Program::plain("inner", &[inner.to_str().unwrap()], &["-ldl"]).run();
+}
+
+#[test]
+fn physical_memory_needs_no_context() {
+    let peer = Peer::new(Manner::GivesPage);
+    Program::linked("worker_thread", &[])
+        .env("FAKE_DEVICES", "2")
+        .under(&peer)
+        .run();
+    let reading = peer.page.read();
+    let second = reading.iter().find(|device| device.uuid == [0xa1; 16]).unwrap();
+    assert_eq!(second.reserved, 2 * MIB);
+}
+
+#[test]
 fn a_driver_that_calls_itself_counts_once() {
     let peer = Peer::new(Manner::GivesPage);
     Program::linked("every_path", &[])
