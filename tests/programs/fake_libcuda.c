@@ -400,11 +400,12 @@ static Status other_free(Ptr pointer) { return give(pointer); }
 
 Status cuGetProcAddress_v2(const char *, void **, int, unsigned long long, int *);
 Status cuGetProcAddress(const char *name, void **function, int version, unsigned long long flags) {
+    // The first row is a form that came after all that we know.
 #define HOOKED(base, since, per_thread, name) {#base, since, per_thread, name}
     static const struct { const char *base; int since, per_thread; void *function; } known[] = {
         HOOKED(cuInit, 2000, 0, cuInit), HOOKED(cuDriverGetVersion, 2020, 0, cuDriverGetVersion),
         HOOKED(cuGetExportTable, 3000, 0, cuGetExportTable),
-        HOOKED(cuMemAlloc, 3020, 0, cuMemAlloc_v2), HOOKED(cuMemAlloc, 2000, 0, cuMemAlloc),
+        HOOKED(cuMemAlloc, 99000, 0, unsupported), HOOKED(cuMemAlloc, 3020, 0, cuMemAlloc_v2), HOOKED(cuMemAlloc, 2000, 0, cuMemAlloc),
         HOOKED(cuMemFree, 3020, 0, cuMemFree_v2), HOOKED(cuMemFree, 2000, 0, cuMemFree),
         HOOKED(cuMemAllocPitch, 3020, 0, cuMemAllocPitch_v2), HOOKED(cuMemAllocPitch, 2000, 0, cuMemAllocPitch),
         HOOKED(cuMemAllocManaged, 6000, 0, cuMemAllocManaged),
