@@ -93,7 +93,7 @@ fn an_unmodified_cuda_program_is_counted_to_the_byte() {
             .arg(&file)
             .arg("--")
             .arg(&built)
-            .args(["--iterations", "20"]);
+            .args(["--iterations", "60"]);
         let output = command.output().unwrap();
         let printed = String::from_utf8(output.stdout).unwrap();
         assert!(

@@ -1,15 +1,18 @@
-//! Libraries whose lookups go past us.
+//! What goes past us: libraries whose lookups do, and forms of functions that came after us.
 //!
 //! 1. A library loaded with `RTLD_DEEPBIND` looks for symbols in itself and what it needs, before the global
 //!    scope in which we come first. If that is the driver, or the C library's `dlsym`, its calls are not seen.
 //! 2. Our `dlopen` notes the names of such libraries; nothing else happens in a process that loads none.
 //! 3. The sender thread then looks through the loaded objects for some rounds, as the library is only about to be
 //!    loaded, and reads where their calls go: that is the fact, whatever flag brought it about.
-//! 4. Each object is reported once, as what cannot be seen and why.
+//! 4. When `cuGetProcAddress` hands out a form of one of our functions that is none we know, that is noted too.
+//! 5. Each object and each form is reported once, as what cannot be seen and why.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_int};
+use std::ptr;
 use std::sync::atomic::{
-    AtomicBool, AtomicU8, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicUsize, Ordering::AcqRel, Ordering::Acquire,
+    Ordering::Relaxed, Ordering::Release,
 };
 
 use crate::driver;
@@ -58,6 +61,27 @@ pub fn note(file: &CStr) {
     name.written.store(true, Release);
 }
 
+/// Forms of functions that we do not know: the name, of a row and so never freed, and the version asked for.
+static UNKNOWN: [(AtomicPtr<CStrStart>, AtomicI32); NAMES] =
+    [const { (AtomicPtr::new(ptr::null_mut()), AtomicI32::new(0)) }; NAMES];
+
+/// The first byte of a name.
+type CStrStart = std::ffi::c_char;
+
+/// Notes that the program was given a form of the function `base`, asked for by `version`, that has no hook.
+#[cold]
+pub fn note_unknown(base: &'static CStr, version: c_int) {
+    let name = base.as_ptr().cast_mut();
+    for (place, since) in &UNKNOWN {
+        match place.compare_exchange(ptr::null_mut(), name, AcqRel, Acquire) {
+            Ok(_) => return since.store(version, Release),
+            // Once a function: what matters is that its calls are not seen.
+            Err(there) if there == name => return,
+            Err(_) => {}
+        }
+    }
+}
+
 /// The base name of a path, or the end of a long one.
 fn end_of(path: &[u8]) -> &[u8] {
     let base = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
@@ -72,6 +96,8 @@ pub struct Bypasses {
     rounds_left: u32,
     /// Objects reported.
     told: Vec<String>,
+    /// How many unknown forms were reported.
+    unknown_told: usize,
 }
 
 impl Bypasses {
@@ -83,11 +109,29 @@ impl Bypasses {
             noted: 0,
             rounds_left: 0,
             told: Vec::new(),
+            unknown_told: 0,
         }
     }
 
     /// One round: what has come to light.
     pub fn look(&mut self) -> Vec<String> {
+        let mut causes = self.libraries();
+        while let Some((place, since)) = UNKNOWN.get(self.unknown_told) {
+            let (name, version) = (place.load(Acquire), since.load(Acquire));
+            if name.is_null() || version == 0 {
+                break;
+            }
+            // SAFETY: only names of rows are stored, which are never freed.
+            let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+            causes.push(format!(
+                "the driver's {name} for version {version} has a form that the interposer does not know"
+            ));
+            self.unknown_told += 1;
+        }
+        causes
+    }
+
+    fn libraries(&mut self) -> Vec<String> {
         let noted = NOTED.load(Relaxed);
         if noted != self.noted {
             self.noted = noted;

@@ -65,6 +65,7 @@ pub mod ledger;
 pub mod link;
 pub mod log;
 pub mod notes;
+mod old_libc;
 pub mod pagefile;
 pub mod sender;
 pub mod settings;

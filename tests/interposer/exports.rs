@@ -188,6 +188,39 @@ fn the_driver_is_not_a_dependency() {
     );
 }
 
+/// A loader ends a program whose library asks for a version that is not there.
+#[test]
+fn the_c_library_that_is_needed_is_2_18() {
+    let symbols = listing("nm", &["-D", "--undefined-only"]);
+    let versions = symbols.lines().filter_map(|line| {
+        let (_, version) = line.split_once("@GLIBC_2.")?;
+        // 2.2.5 is the first on this architecture.
+        let minor = version
+            .split('.')
+            .next()?
+            .parse::<u32>()
+            .expect("a version has numbers");
+        Some((minor, line))
+    });
+    let (minor, line) = versions.max().expect("the C library is used");
+    assert!(minor <= 18, "{line}");
+}
+
+#[test]
+fn neither_the_management_library_nor_the_profiler_nor_private_functions_are_touched() {
+    let file = std::fs::read(interposer()).unwrap();
+    for name in [
+        "nvmlInit",
+        "cuptiSubscribe",
+        "__libc_dlsym",
+        "__libc_dlopen_mode",
+        "_dl_sym",
+    ] {
+        let found = file.windows(name.len()).any(|bytes| bytes == name.as_bytes());
+        assert!(!found, "{name}");
+    }
+}
+
 #[test]
 fn nothing_of_ours_runs_when_the_file_is_loaded() {
     // The compiler's own frame_dummy, and the standard library's note of the arguments.

@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test ends at its first surprise")]
 
 mod counting;
+mod crowds;
 mod cudart;
 mod exports;
 mod paths;

@@ -145,6 +145,18 @@ impl Program {
             .env("MIGM_ATTEMPT", "7.1.0000000000000001")
     }
 
+    /// With a copy of the interposer in its place.
+    pub fn with_interposer(mut self, library: PathBuf) -> Self {
+        self.preload[0] = library;
+        self
+    }
+
+    /// In a folder of its own.
+    pub fn within(mut self, folder: &Path) -> Self {
+        self.command.current_dir(folder);
+        self
+    }
+
     /// Without the interposer.
     pub fn bare(mut self) -> Self {
         self.preload.remove(0);
@@ -168,7 +180,11 @@ impl Program {
         self
     }
 
-    pub fn spawn(mut self) -> Child {
+    pub fn spawn(self) -> Child {
+        self.spawn_with(Stdio::null())
+    }
+
+    pub fn spawn_with(mut self, input: Stdio) -> Child {
         let preload: Vec<_> = self.preload.iter().map(|path| path.to_str().unwrap()).collect();
         self.command
             .env("LD_PRELOAD", preload.join(":"))
@@ -176,7 +192,7 @@ impl Program {
                 "LD_LIBRARY_PATH",
                 format!("{}:{}", self.library_path.display(), folder().display()),
             )
-            .stdin(Stdio::null())
+            .stdin(input)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

@@ -115,6 +115,25 @@ fn a_trampoline_may_be_the_one_that_loads_the_driver() {
     expect_three_and_two(&peer);
 }
 
+/// What the supervisor hears that cannot be seen, once the process has gone.
+fn causes(peer: &Peer) -> Vec<String> {
+    eventually("the connection ends", || peer.ended() == 1);
+    let cause = |event| match event {
+        migm_shared::report::Event::Blind { cause } => Some(cause),
+        _ => None,
+    };
+    peer.events().into_iter().filter_map(cause).collect()
+}
+
+#[test]
+fn a_form_that_came_after_us_is_the_drivers_and_said_so_once() {
+    let peer = Peer::new(Manner::GivesPage);
+    way("newer").under(&peer).run();
+    let said = "the driver's cuMemAlloc for version 99000 has a form that the interposer does not know";
+    assert_eq!(causes(&peer), [said]);
+    assert_eq!(peer.page.read()[0].reserved, MIB);
+}
+
 /// Loads a library in some way, and returns what is said of it.
 fn blind(library_name: &str, flags: &[&str], way: &str) -> (Peer, Vec<String>) {
     let driver = crate::programs::driver(false).join("libcuda.so.1");
@@ -126,15 +145,6 @@ fn blind(library_name: &str, flags: &[&str], way: &str) -> (Peer, Vec<String>) {
         .spawn();
     let status = child.wait().unwrap();
     assert!(status.success(), "{library_name} {way}: {status}");
-    let causes = |peer: &Peer| {
-        let events = peer.events().into_iter();
-        let cause = |event| match event {
-            migm_shared::report::Event::Blind { cause } => Some(cause),
-            _ => None,
-        };
-        events.filter_map(cause).collect::<Vec<_>>()
-    };
-    eventually("the connection ends", || peer.ended() == 1);
     let causes = causes(&peer);
     (peer, causes)
 }
@@ -172,6 +182,24 @@ fn a_library_loaded_as_usual_is_seen() {
         assert!(causes.is_empty(), "{causes:?}");
         assert_eq!(peer.page.read()[0].reserved, 1000 + 234);
     }
+}
+
+#[test]
+fn a_drivers_inner_library_keeps_its_own_functions() {
+    let inner = library("trampolines", &["-ldl"]);
+    Program::plain("inner", &[inner.to_str().unwrap()], &["-ldl"]).run();
+}
+
+#[test]
+fn physical_memory_needs_no_context() {
+    let peer = Peer::new(Manner::GivesPage);
+    Program::linked("worker_thread", &[])
+        .env("FAKE_DEVICES", "2")
+        .under(&peer)
+        .run();
+    let reading = peer.page.read();
+    let second = reading.iter().find(|device| device.uuid == [0xa1; 16]).unwrap();
+    assert_eq!(second.reserved, 2 * MIB);
 }
 
 #[test]

@@ -75,6 +75,10 @@ int cuStreamSynchronize_ptsz(void *);
 void fake_refuse_frees(int);
 uint64_t fake_in_use(int);
 void fake_set_device(int);
+void fake_no_context(void);
+int fake_holds(int);
+void fake_before_fork(void);
+void fake_after_fork(void);
 // Ends the program with the line number if a call does not answer as the driver did.
 #include <stdio.h>
 #include <stdlib.h>

@@ -30,5 +30,6 @@ int main(void) {
     OK(cuMipmappedArrayCreate(&array, &solid, 3));  // 128 + 32 + 8
     OK(cuMemHostRegister_v2(&p, sizeof p, 0));
     OK(cuMemHostRegister(&descriptor, 16, 0));
+    WANT(0, fake_holds(0));  // nothing of ours has made or held a context
     return 0;
 }

@@ -3,6 +3,7 @@
 //   FAKE_DEVICES=N    devices seen (1)          FAKE_MEMORY=BYTES  room on each device (1 TiB)
 //   FAKE_PROC=1       cuGetProcAddress returns other addresses than dlsym, as some driver may
 //   FAKE_NESTED=1     cuMemAllocManaged calls the exported cuMemAlloc_v2
+//   FAKE_FIRST=N      the first device seen is the Nth, as CUDA_VISIBLE_DEVICES has it (0)
 //   FAKE_ALL=1        cuGetProcAddress knows each name, as a function that answers "not supported"
 // -DOLD leaves out what drivers before CUDA 11.3 lack.
 #define _GNU_SOURCE
@@ -100,12 +101,18 @@ static Status end_context(uint64_t which) {
 void fake_refuse_frees(int refuse) { __atomic_store_n(&refuse_frees, refuse, __ATOMIC_RELAXED); }
 uint64_t fake_in_use(int device) { return in_use[device]; }
 void fake_set_device(int device) { current = device; }
+static __thread int no_context;
+void fake_no_context(void) { no_context = 1; }
+int fake_holds(int device) { return holds[device]; }
+// The driver's own lock must be free in a forked child.
+void fake_before_fork(void) { pthread_mutex_lock(&lock); }
+void fake_after_fork(void) { pthread_mutex_unlock(&lock); }
 
 Status cuInit(unsigned flags) { return SUCCESS; }
 Status cuDeviceGetCount(int *count) { *count = (int)number("FAKE_DEVICES", 1); return SUCCESS; }
 Status cuDeviceGet(int *device, int ordinal) { *device = ordinal; return SUCCESS; }
-Status cuDeviceGetUuid_v2(char *uuid, int device) { memset(uuid, 0xa0 + device, 16); return SUCCESS; }
-Status cuCtxGetDevice(int *device) { *device = current; return SUCCESS; }
+Status cuDeviceGetUuid_v2(char *uuid, int device) { memset(uuid, 0xa0 + (int)number("FAKE_FIRST", 0) + device, 16); return SUCCESS; }
+Status cuCtxGetDevice(int *device) { *device = current; return no_context ? INVALID_CONTEXT : SUCCESS; }
 
 Status cuDriverGetVersion(int *version) { *version = 13000; return SUCCESS; }
 Status cuGetExportTable(const void **table, const void *id) { return NOT_FOUND; }
@@ -393,11 +400,12 @@ static Status other_free(Ptr pointer) { return give(pointer); }
 
 Status cuGetProcAddress_v2(const char *, void **, int, unsigned long long, int *);
 Status cuGetProcAddress(const char *name, void **function, int version, unsigned long long flags) {
+    // The first row is a form that came after all that we know.
 #define HOOKED(base, since, per_thread, name) {#base, since, per_thread, name}
     static const struct { const char *base; int since, per_thread; void *function; } known[] = {
         HOOKED(cuInit, 2000, 0, cuInit), HOOKED(cuDriverGetVersion, 2020, 0, cuDriverGetVersion),
         HOOKED(cuGetExportTable, 3000, 0, cuGetExportTable),
-        HOOKED(cuMemAlloc, 3020, 0, cuMemAlloc_v2), HOOKED(cuMemAlloc, 2000, 0, cuMemAlloc),
+        HOOKED(cuMemAlloc, 99000, 0, unsupported), HOOKED(cuMemAlloc, 3020, 0, cuMemAlloc_v2), HOOKED(cuMemAlloc, 2000, 0, cuMemAlloc),
         HOOKED(cuMemFree, 3020, 0, cuMemFree_v2), HOOKED(cuMemFree, 2000, 0, cuMemFree),
         HOOKED(cuMemAllocPitch, 3020, 0, cuMemAllocPitch_v2), HOOKED(cuMemAllocPitch, 2000, 0, cuMemAllocPitch),
         HOOKED(cuMemAllocManaged, 6000, 0, cuMemAllocManaged),

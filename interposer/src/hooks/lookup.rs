@@ -19,13 +19,13 @@ hooks! {
     fn cuGetProcAddress = (c"cuGetProcAddress", 11030, Legacy),
         (symbol: *const c_char, function: *mut *mut c_void, version: c_int, flags: u64) => |real|
         // SAFETY: both pointers are the program's, looked at after the driver has accepted them.
-        gate::after(real, || unsafe { swap_found(symbol, function, flags) });
+        gate::after(real, || unsafe { swap_found(symbol, function, version, flags) });
 
     /// The same with a fifth argument, which the driver fills in.
     fn cuGetProcAddress_v2 = (c"cuGetProcAddress", 12000, Legacy),
         (symbol: *const c_char, function: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int) => |real|
         // SAFETY: both pointers are the program's, looked at after the driver has accepted them.
-        gate::after(real, || unsafe { swap_found(symbol, function, flags) });
+        gate::after(real, || unsafe { swap_found(symbol, function, version, flags) });
 }
 
 /// Replaces what the driver has found by our hook for it, if it is the real function of one. Status, null
@@ -33,7 +33,7 @@ hooks! {
 ///
 /// # Safety
 /// `symbol` and `function` are those of a successful `cuGetProcAddress`.
-unsafe fn swap_found(symbol: *const c_char, function: *mut *mut c_void, flags: u64) {
+unsafe fn swap_found(symbol: *const c_char, function: *mut *mut c_void, version: c_int, flags: u64) {
     // SAFETY: as the caller says.
     let found = unsafe { written(function) }.and_then(|found| NonZeroUsize::new(found as usize));
     let Some(found) = found.filter(|_| !symbol.is_null() && !settings::disabled()) else {
@@ -45,6 +45,8 @@ unsafe fn swap_found(symbol: *const c_char, function: *mut *mut c_void, flags: u
     if hook != found {
         // SAFETY: the driver has just written there.
         unsafe { function.write_unaligned(hook.get() as *mut c_void) };
+    } else if let Some(base) = table::held_by_base(name).filter(|_| !table::is_hook(found)) {
+        bypass::note_unknown(base, version);
     }
 }
 

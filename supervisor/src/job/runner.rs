@@ -1,8 +1,8 @@
 //! The runner's loop: signals, the supervisor's word and the clock, until the job is over.
 
-use std::fs::{File, OpenOptions};
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -13,7 +13,7 @@ use super::attempt::Attempt;
 use super::input::Input;
 use super::link::Link;
 use super::page::JobPage;
-use super::record::{Clock, JobRecord};
+use super::record::{Clock, JobRecord, ReportFile};
 use super::signals::{Signals, asks_to_end, shell_status};
 use super::terminal::{Terminal, stop};
 use super::{JobError, Order, monotonic, say};
@@ -68,7 +68,7 @@ struct Runner {
     attempts: Vec<AttemptRecord>,
     clock: Option<Clock>,
     last: Option<Box<JobStatus>>,
-    report: Option<File>,
+    report: Option<ReportFile>,
     /// A process that outlives the leader of the attempt, once the user has been told of it.
     left_behind: Option<i32>,
     /// When a user is told that the job waits, until it has been said.
@@ -80,15 +80,13 @@ struct Runner {
 /// # Errors
 /// See [`JobError`]; the job has not run then.
 pub fn run(order: Order) -> Result<u8, JobError> {
-    let report = order.report.as_ref().map(|path| {
-        let mut options = OpenOptions::new();
-        let file = options.create(true).truncate(true).write(true).open(path);
-        file.map_err(|source| JobError::Report {
+    let open = |path: &PathBuf| {
+        ReportFile::open(path).map_err(|source| JobError::Report {
             path: path.clone(),
             source,
         })
-    });
-    let report = report.transpose()?;
+    };
+    let report = order.report.as_ref().map(open).transpose()?;
     let nonce = nonce();
     let page = JobPage::create(nonce).map_err(JobError::Page)?;
     let input = Input::take(order.stdin_spool).map_err(JobError::Spool)?;
@@ -287,10 +285,7 @@ impl Runner {
         let clock = self.clock.unwrap_or(Clock::REAL);
         let name = &self.order.name;
         let record = JobRecord::new(name, &self.attempts, self.submitted, &figures, predicted, &clock);
-        let written = serde_json::to_string_pretty(&record)
-            .map_err(std::io::Error::from)
-            .and_then(|text| writeln!(&file, "{text}"));
-        if let Err(error) = written {
+        if let Err(error) = file.write(&record) {
             say(format_args!("cannot write the report: {error}"));
         }
     }
