@@ -45,10 +45,6 @@ if command -v nvidia-smi >/dev/null && gpu="$(nvidia-smi --query-gpu=name,driver
 else
     export DRIVER=sim
     eval "$("$migm" sim env --time-scale 0.01)"
-    # Held open, so that a clearing by another program does not take it for abandoned.
-    exec 8<"$(ls "/dev/shm/migm-simgpu-$(id -u)-$SIMGPU_ID" "${TMPDIR:-/tmp}/migm-simgpu-$(id -u)-$SIMGPU_ID" 2>/dev/null | head -n 1)"
-    flock -s 8
-    trap 'exec 8<&-; "$migm" sim clear >/dev/null 2>&1 || true' EXIT
     row gpu simulated "found" "no NVIDIA driver here"
 fi
 

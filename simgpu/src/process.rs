@@ -40,16 +40,13 @@ impl Stat {
 impl Process {
     /// The calling process.
     pub(crate) fn this() -> Self {
-        let pid = std::process::id();
-        let start = Stat::read(pid).ok().flatten().map_or(0, |stat| stat.start);
-        Self { pid, start }
+        Self::of(std::process::id())
     }
 
-    /// A process that lives.
-    #[cfg(test)]
-    pub(crate) fn of(pid: u32) -> Option<Self> {
-        let start = Stat::read(pid).ok()??.start;
-        Some(Self { pid, start })
+    /// The process of this pid.
+    pub(crate) fn of(pid: u32) -> Self {
+        let start = Stat::read(pid).ok().flatten().map_or(0, |stat| stat.start);
+        Self { pid, start }
     }
 
     /// Gone, replaced by another process of the same pid, or a zombie. A zombie whose threads still run is a

@@ -222,7 +222,7 @@ mod tests {
         let bench = Bench::new();
         let mut exporter = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let tenant = bench.0.attach(DEVICE, 10 * MIB).unwrap();
-        let other = Process::of(exporter.id()).unwrap();
+        let other = Process::of(exporter.id());
         let id = tenant
             .mapping()
             .locked()
