@@ -45,6 +45,7 @@ mod costs;
 mod fills;
 mod gate;
 mod graph_memory;
+mod graph_store;
 mod graphs;
 mod greens;
 mod handle;

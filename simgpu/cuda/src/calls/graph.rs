@@ -12,7 +12,6 @@ use crate::gate::{Host, In, Out, entries};
 use crate::graphs::{self, Graph, NodeWork};
 use crate::handle::Handle;
 use crate::process::Process;
-use crate::state::State;
 use crate::transfer::{Region, Transfer};
 
 use super::launch::Launch;
@@ -428,64 +427,4 @@ fn list(found: impl Iterator<Item = Handle>, nodes: Out<Handle>, count: Out<usiz
         nodes.at(index).put(found.get(index).copied().unwrap_or(0))?;
     }
     count.put(found.len().min(room))
-}
-
-impl State {
-    /// Addresses for an allocation node on a context's device.
-    pub(crate) fn new_graph_block(&mut self, context: Handle, bytes: u64) -> Answer<u64> {
-        let device = self.context(context)?.device;
-        self.new_graph_block_on(device, context, bytes)
-    }
-
-    fn new_graph_block_on(&mut self, device: usize, context: Handle, bytes: u64) -> Answer<u64> {
-        if bytes == 0 {
-            return Err(Code::INVALID_VALUE);
-        }
-        let length = bytes
-            .checked_next_multiple_of(crate::blocks::BLOCK)
-            .ok_or(Code::OUT_OF_MEMORY)?;
-        let address = self.memory.reserve(length, crate::blocks::BLOCK, 0);
-        let address = address.ok_or(Code::OUT_OF_MEMORY)?;
-        self.memory.graphs.add(address, bytes, device, context);
-        Ok(address)
-    }
-
-    /// One graph less has the node of an address.
-    pub(crate) fn drop_graph_block(&mut self, address: u64) {
-        if let Some((start, bytes)) = self.memory.graphs.drop_user(address) {
-            self.memory.unreserve(start, bytes);
-        }
-    }
-
-    /// Frees what a graph left live.
-    pub(crate) fn free_graph_block(&mut self, address: u64) -> Answer {
-        if let Some((start, bytes)) = self.memory.graphs.free(address)? {
-            self.memory.unreserve(start, bytes);
-        }
-        Ok(())
-    }
-
-    /// Destroys a graph; executable graphs made of it live on.
-    pub(crate) fn drop_graph(&mut self, graph: Handle) -> Answer {
-        let graph = self.graphs.graphs.remove(&graph).ok_or(Code::INVALID_VALUE)?;
-        for address in graph.allocations().collect::<Vec<_>>() {
-            self.drop_graph_block(address);
-        }
-        Ok(())
-    }
-
-    /// A context goes, and with it what graphs left live in it; with the last of a device also what is in reserve.
-    pub(crate) fn forget_graphs(&mut self, context: Handle) {
-        for address in self.memory.graphs.live_in(context) {
-            // It is live: the answer of a free is known.
-            let _ = self.free_graph_block(address);
-        }
-        for device in 0..self.slices.len() {
-            if !self.contexts.values().any(|context| context.device == device)
-                && let Ok(bytes) = self.memory.graphs.trim(device, 0)
-            {
-                self.release(device, bytes);
-            }
-        }
-    }
 }

@@ -6,7 +6,6 @@ use crate::abi::InstantiateParameters;
 use crate::captures::refuse_in_capture;
 use crate::code::{Answer, Code};
 use crate::gate::{In, Out, entries};
-use crate::graph_memory::Step;
 use crate::graphs::{Executable, NodeWork};
 use crate::handle::Handle;
 use crate::pools::Level;
@@ -232,42 +231,6 @@ fn upload(executable: Handle, stream: Handle, per_thread: bool) -> Answer {
     let mut state = process.state();
     let steps = state.launch_steps(executable)?;
     state.reserve_for(&steps).map(drop)
-}
-
-impl State {
-    /// What a launch does to graph memory. A graph that frees on launch frees first what it left live.
-    fn launch_steps(&mut self, executable: Handle) -> Answer<Vec<Step>> {
-        let executable = self.graphs.executable(executable)?;
-        let mut steps = Vec::new();
-        if executable.frees_on_launch() {
-            let graphs = &self.memory.graphs;
-            let is_live = |address: &u64| graphs.block(*address).is_some_and(|block| block.is_live);
-            steps.extend(executable.allocations().filter(is_live).map(Step::Free));
-        }
-        steps.extend(executable.works.iter().filter_map(NodeWork::step));
-        Ok(steps)
-    }
-
-    /// Charges what the steps need beyond what is in reserve; answers what they need on each device.
-    fn reserve_for(&mut self, steps: &[Step]) -> Answer<Vec<u64>> {
-        let mut needs = vec![0; self.slices.len()];
-        if steps.is_empty() {
-            return Ok(needs);
-        }
-        for (device, need) in needs.iter_mut().enumerate() {
-            *need = self.memory.graphs.peak(device, steps)?;
-            let reserved = self.memory.graphs.levels(device)?.reserved.current;
-            let more = need.saturating_sub(reserved);
-            if more > 0 {
-                self.slice(device)?
-                    .0
-                    .charge(more)
-                    .map_err(|_| Code::OUT_OF_MEMORY)?;
-                self.memory.graphs.levels(device)?.reserved.add(more);
-            }
-        }
-        Ok(needs)
-    }
 }
 
 /// The nodes run one after another, also those that could run side by side.
