@@ -331,6 +331,30 @@ fn a_program_preloaded_by_hand_is_watched() {
     assert!(supervisor.wait().unwrap().success());
 }
 
+/// A shell put on a simulated GPU keeps it while another shell clears up, and not longer than it lives.
+#[test]
+fn a_simulated_gpu_lives_as_long_as_the_shell_that_asked_for_it() {
+    let place = Place::without_gpu();
+    for shell in ["sh", "bash"] {
+        let script = "eval \"$(\"$0\" sim env --mig)\"; \"$0\" sim clear; \"$0\" layout >&2 || exit 1; echo $SIMGPU_ID";
+        let mut command = place.command(shell);
+        let output = command
+            .args(["-c", script])
+            .arg(support::migm())
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{shell}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let id = String::from_utf8(output.stdout).unwrap();
+        place.migm(&["sim", "clear"]).status().unwrap();
+        // Gone: taking it away again is an error.
+        assert!(simgpu::files::remove(id.trim()).is_err(), "{shell}: {id}");
+    }
+}
+
 #[test]
 fn without_a_driver_each_command_says_so_in_one_line() {
     let place = Place::without_gpu();

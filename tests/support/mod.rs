@@ -15,12 +15,23 @@ pub fn built() -> PathBuf {
 /// The `migm` binary.
 ///
 /// # Panics
-/// When it has not been built: `cargo test` for the whole workspace builds it.
+/// When it has not been built, or is older than the library that these tests were built with: `cargo test` for
+/// the whole workspace builds it, `cargo test --test NAME` does not.
 pub fn migm() -> PathBuf {
     let path = built().join("migm");
+    let changed = |path: &Path| path.metadata().and_then(|file| file.modified()).ok();
+    let library = std::fs::read_dir(built().join("deps"))
+        .unwrap()
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with("libmigm_supervisor-") && name.ends_with(".rlib")
+        })
+        .filter_map(|path| changed(&path))
+        .max();
     assert!(
-        path.exists(),
-        "{} is missing: run `cargo build` first",
+        changed(&path) >= library,
+        "{} is missing or stale: run `cargo build` first",
         path.display()
     );
     path
@@ -120,9 +131,10 @@ impl Place {
 }
 
 impl Drop for Place {
+    /// Takes away the simulated GPU of this place and no other: tests run side by side.
     fn drop(&mut self) {
-        if self.variable("SIMGPU_ID").is_some() {
-            let _ = self.migm(&["sim", "clear"]).output();
+        if let Some(id) = self.variable("SIMGPU_ID") {
+            let _ = simgpu::files::remove(id);
         }
     }
 }
