@@ -134,13 +134,12 @@ fn entries() -> Vec<(String, Vec<u8>)> {
         .collect()
 }
 
-/// The length of one instruction that can be moved as it is: `push`, `mov %rsp,%rbp`, or `sub $imm,%rsp`.
+/// The length of one instruction that UCX's patcher moves as it is: `push`, `mov %rsp,%rbp`, or `sub $imm32,%rsp`.
 fn movable(code: &[u8]) -> Option<usize> {
     match code {
         [0x50..=0x57, ..] => Some(1),
         [0x41, 0x50..=0x57, ..] => Some(2),
         [0x48, 0x89, 0xe5, ..] => Some(3),
-        [0x48, 0x83, 0xec, ..] => Some(4),
         [0x48, 0x81, 0xec, ..] => Some(7),
         _ => None,
     }
@@ -163,7 +162,16 @@ fn each_hook_begins_with_14_bytes_that_another_patcher_can_move() {
 fn the_decoder_reads_operands() {
     assert_eq!(movable(&[0x48, 0x89, 0xe5]), Some(3), "mov %rsp,%rbp");
     assert_eq!(movable(&[0x48, 0x89, 0xec]), None, "mov %rbp,%rsp");
-    assert_eq!(movable(&[0x48, 0x83, 0xc4, 8]), None, "add $8,%rsp");
+    assert_eq!(
+        movable(&[0x48, 0x81, 0xec, 0x80, 0, 0, 0]),
+        Some(7),
+        "sub $128,%rsp"
+    );
+    assert_eq!(
+        movable(&[0x48, 0x83, 0xec, 8]),
+        None,
+        "sub $8,%rsp, with eight bits of operand"
+    );
     assert_eq!(movable(&[0xf3, 0x0f, 0x1e, 0xfa]), None, "endbr64");
     assert_eq!(
         movable(&[0x48, 0x8b, 0x05, 0, 0, 0, 0]),

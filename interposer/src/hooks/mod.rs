@@ -27,9 +27,9 @@ pub static TABLES: [&[Row]; 10] = [
     lookup::ROWS,
 ];
 
-/// The entry of a hook, the same for each: 14 bytes of `push`, `mov %rsp,%rbp` and `sub $imm,%rsp`, undone
+/// The entry of a hook, the same for each: 15 bytes of `push`, `mov %rsp,%rbp` and `sub $imm32,%rsp`, undone
 /// before it jumps to the body. UCX finds a hook where it looks for the driver's function, and moves those bytes
-/// elsewhere to put a jump of its own in their place; it knows these instructions and few others. What a
+/// elsewhere to put a jump of its own in their place; it knows these instructions, no shorter `sub`, and few others. What a
 /// compiler makes of a function begins otherwise, and then UCX gives up its registration caches without a word.
 /// All registers and the stack reach the body as they were.
 #[cfg(target_arch = "x86_64")]
@@ -44,8 +44,7 @@ macro_rules! entry {
             ".cfi_def_cfa_register rbp",
             "push r15",
             "push r14",
-            "push r13",
-            "sub rsp, 8",
+            "sub rsp, 128",
             "mov rsp, rbp",
             "pop rbp",
             ".cfi_def_cfa rsp, 8",
