@@ -109,7 +109,7 @@ fn read() {
 }
 
 /// Of several threads that come here at once, each adds the difference to what the one before has found.
-fn count(attached: &attach::Attachment, index: usize, reserved: u64) {
+fn count(attached: &'static attach::Attachment, index: usize, reserved: u64) {
     let Some(counted) = COUNTED.get(index) else { return };
     let before = counted.swap(reserved, Relaxed);
     if reserved > before {

@@ -99,7 +99,7 @@ pub fn record(thread: &Thread, grant: Grant) {
 
 /// [`record`], on a device that is known.
 #[inline]
-fn record_on(thread: &Thread, attached: &Attachment, device: usize, grant: Grant) {
+fn record_on(thread: &Thread, attached: &'static Attachment, device: usize, grant: Grant) {
     let record = Record::new(grant.bytes, device, grant.class);
     if RECORDS.insert(grant.key.0, record.0) {
         attached.add(thread.lane(attached), device, grant.class, grant.bytes);
