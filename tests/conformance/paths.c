@@ -88,8 +88,10 @@ static void step(const char *label) {
     held += pools_reserved >= 0 ? pools_reserved : live[POOL];
     printf("at %s", label);
     for (int class = 0; class < CLASSES; class++) printf(" %s=%lld", NAMES[class], live[class]);
-    // Small allocations share steps: the sum of what is held is the least. One step more is the driver's own.
-    printf(" charged=%lld least=%lld most=%lld\n", charged, held, held + (parts + 1) * STEP);
+    // Each allocation is rounded up at most to a step. One step more or less is the driver's own: a real one keeps the
+    // block of small allocations that was there at the start.
+    long long least = is_real ? held - STEP : held;
+    printf(" charged=%lld least=%lld most=%lld\n", charged, least, held + (parts + 1) * STEP);
     fflush(stdout);
     char byte;
     if (getenv("STEPS") && read(0, &byte, 1) != 1) exit(3);

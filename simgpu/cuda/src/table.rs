@@ -299,12 +299,8 @@ table! {
         cuMemMap: 10020 cuMemMap;
         cuMemPoolCreate: 11020 cuMemPoolCreate;
         cuMemPoolDestroy: 11020 cuMemPoolDestroy;
-        cuMemPoolExportPointer: 11020 cuMemPoolExportPointer;
-        cuMemPoolExportToShareableHandle: 11020 cuMemPoolExportToShareableHandle;
         cuMemPoolGetAccess: 11020 cuMemPoolGetAccess;
         cuMemPoolGetAttribute: 11020 cuMemPoolGetAttribute;
-        cuMemPoolImportFromShareableHandle: 11020 cuMemPoolImportFromShareableHandle;
-        cuMemPoolImportPointer: 11020 cuMemPoolImportPointer;
         cuMemPoolSetAccess: 11020 cuMemPoolSetAccess;
         cuMemPoolSetAttribute: 11020 cuMemPoolSetAttribute;
         cuMemPoolTrimTo: 11020 cuMemPoolTrimTo;
@@ -554,6 +550,10 @@ table! {
         cuMemDiscardBatchAsync: 13000 cuMemDiscardBatchAsync, 13000 cuMemDiscardBatchAsync_ptsz;
         cuMemGetHandleForAddressRange: 11070 cuMemGetHandleForAddressRange;
         cuMemMapArrayAsync: 11010 cuMemMapArrayAsync, 11010 cuMemMapArrayAsync_ptsz;
+        cuMemPoolExportPointer: 11020 cuMemPoolExportPointer;
+        cuMemPoolExportToShareableHandle: 11020 cuMemPoolExportToShareableHandle;
+        cuMemPoolImportFromShareableHandle: 11020 cuMemPoolImportFromShareableHandle;
+        cuMemPoolImportPointer: 11020 cuMemPoolImportPointer;
         cuMemPrefetchBatchAsync: 13000 cuMemPrefetchBatchAsync, 13000 cuMemPrefetchBatchAsync_ptsz;
         cuMemRangeGetAttribute: 8000 cuMemRangeGetAttribute;
         cuMemRangeGetAttributes: 8000 cuMemRangeGetAttributes;

@@ -121,24 +121,6 @@ entries! {
     fn cuMemSetMemPool(location: In<Location>, kind: c_int, pool: Handle) {
         set_pool(ordinal_of(location, kind)?, pool)
     }
-
-    /// No pool can be exported here, so none of this has anything to work on.
-    fn cuMemPoolExportToShareableHandle(_handle: Out<u8>, pool: Handle, _kind: c_int, _flags: u64) {
-        Process::get()?.state().pools.get(pool)?;
-        Err(Code::NOT_SUPPORTED)
-    }
-    fn cuMemPoolImportFromShareableHandle(_pool: Out<Handle>, _handle: In<u8>, _kind: c_int, _flags: u64) {
-        Process::get()?;
-        Err(Code::NOT_SUPPORTED)
-    }
-    fn cuMemPoolExportPointer(_data: Out<u8>, _address: u64) {
-        Process::get()?;
-        Err(Code::NOT_SUPPORTED)
-    }
-    fn cuMemPoolImportPointer(_address: Out<u64>, pool: Handle, _data: In<u8>) {
-        Process::get()?.state().pools.get(pool)?;
-        Err(Code::NOT_SUPPORTED)
-    }
 }
 
 fn own_pool(pool: Out<Handle>, device: c_int) -> Answer {
