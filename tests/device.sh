@@ -112,7 +112,8 @@ else
     static="$(ls -t "$built"/libsimgpu_runtime*.a "$built"/deps/libsimgpu_runtime*.a 2>/dev/null | head -n 1 || true)"
     for linkage in shared static; do
         mkdir -p "$out/$linkage"
-        flags=(-cudart "$linkage") tail=()
+        # nvcc's own runtime is found beside it; on the simulated driver this workspace's goes first.
+        flags=(-cudart "$linkage") tail=(-Xlinker "-rpath=$(dirname "$nvcc")/../lib64")
         if [ "$DRIVER" = sim ] && [ "$linkage" = static ]; then
             flags=(-cudart none) tail=("$static" -ldl -lpthread)
         fi
