@@ -9,6 +9,7 @@ use migm_shared::clock::Clock as Iterations;
 use migm_shared::report::{Event, Report, Sample};
 
 use crate::attach::Attachment;
+use crate::bypass::Bypasses;
 use crate::caller::Caller;
 use crate::clock::Learner;
 use crate::descriptor::Descriptor;
@@ -43,6 +44,7 @@ pub fn start(attachment: &'static Attachment, caller: Caller, file: Option<Descr
         events: Vec::new(),
         lost: 0,
         told: Vec::new(),
+        bypasses: Bypasses::new(),
         latest_ns: 0,
     };
     let work = move || {
@@ -71,6 +73,8 @@ struct Sender {
     lost: u64,
     /// What was told last of each device.
     told: Vec<Option<Figures>>,
+    /// Libraries that are not seen.
+    bypasses: Bypasses,
     /// The time of the last sample: samples go out in order of time.
     latest_ns: u64,
 }
@@ -113,6 +117,9 @@ impl Sender {
             }
         }
         self.lost += self.attachment.notes.take_lost();
+        for cause in self.bypasses.look() {
+            self.keep(Event::Blind { cause });
+        }
         marks
     }
 

@@ -7,7 +7,10 @@
 mod cap;
 mod clock;
 mod counting;
+mod crowds;
+mod cudart;
 mod exports;
+mod paths;
 mod peer;
 mod processes;
 mod programs;

@@ -3,6 +3,9 @@
 //! The table knows the size, class and device of each live allocation, so that a free takes off what its
 //! allocation put on, from the device it was on. The page has the sums, which outlive the process.
 
+pub mod contexts;
+pub mod graph;
+pub mod pools;
 pub mod table;
 pub mod vmm;
 
@@ -29,11 +32,18 @@ impl Key {
         Self(address)
     }
 
-    /// An array's handle: a pointer of the driver's own heap, kept apart by a bit that no address has.
+    /// An array's handle, or external memory's: a pointer of the driver's own heap, kept apart by a bit that
+    /// no address has.
     #[must_use]
     #[inline]
-    pub const fn array(handle: u64) -> Self {
+    pub const fn object(handle: u64) -> Self {
         Self(if handle == 0 { 0 } else { handle | 1 << 63 })
+    }
+
+    /// The address, unless it is an object's.
+    #[must_use]
+    pub const fn as_address(self) -> Option<u64> {
+        if self.0 >> 63 == 0 { Some(self.0) } else { None }
     }
 }
 
@@ -83,9 +93,14 @@ pub fn record(thread: &Thread, grant: Grant) {
     let Some(attached) = attach::attached() else {
         return;
     };
-    let Some(device) = attached.current_device() else {
-        return;
-    };
+    if let Some(device) = attached.current_device() {
+        record_on(thread, attached, device, grant);
+    }
+}
+
+/// [`record`], on a device that is known.
+#[inline]
+fn record_on(thread: &Thread, attached: &'static Attachment, device: usize, grant: Grant) {
     let record = Record::new(grant.bytes, device, grant.class);
     if RECORDS.insert(grant.key.0, record.0) {
         attached.add(thread.lane(attached), device, grant.class, grant.bytes);
@@ -137,6 +152,9 @@ fn refused_on(attached: &Attachment, device: usize, asked: u64) {
 /// An event that may mark an iteration, once there is something to count it with: it alone attaches nothing.
 #[inline]
 pub fn tick(event: Mark) {
+    if matches!(event, Mark::ContextSync | Mark::StreamSync) {
+        graph::refresh();
+    }
     if let Some(attached) = attach::already() {
         attached.tick(event);
     }
@@ -145,6 +163,9 @@ pub fn tick(event: Mark) {
 /// Forgets all records. For the one thread of a forked child: what it inherited is not its own.
 pub fn clear() {
     RECORDS.clear();
+    contexts::clear();
+    graph::clear();
+    pools::clear();
     vmm::clear();
 }
 
@@ -162,8 +183,8 @@ mod tests {
     }
 
     #[test]
-    fn an_array_is_no_address() {
-        assert_ne!(Key::array(0x5000), Key::address(0x5000));
-        assert_eq!(Key::array(0), Key::address(0));
+    fn an_object_is_no_address() {
+        assert_ne!(Key::object(0x5000), Key::address(0x5000));
+        assert_eq!(Key::object(0), Key::address(0));
     }
 }

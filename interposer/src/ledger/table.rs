@@ -130,6 +130,15 @@ impl<const FIRST: usize> AddressTable<FIRST> {
         self.find(key).map(|(_, value)| value)
     }
 
+    /// The entries, in no order. One that comes or goes meanwhile may be there or not, and a fresh one may have
+    /// the value of an entry that had its place before.
+    pub fn entries(&self) -> impl Iterator<Item = (u64, u64)> {
+        let buckets = (0..=self.grown.load(Acquire)).flat_map(|segment| self.segment(segment));
+        let places = buckets.flat_map(|bucket| bucket.keys.iter().zip(&bucket.values));
+        let entries = places.map(|(key, value)| (key.load(Acquire), value.load(Relaxed)));
+        entries.filter(|&(key, _)| key != 0)
+    }
+
     /// Empties the table. For the one thread of a forked child.
     pub fn clear(&self) {
         for segment in 0..=self.grown.load(Acquire) {
@@ -247,6 +256,17 @@ mod tests {
             assert_eq!(TABLE.take(key), Some(round));
         }
         assert_eq!(TABLE.grown.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn all_entries_are_listed() {
+        static TABLE: AddressTable<2> = AddressTable::new();
+        for key in 1..=500_u64 {
+            assert!(TABLE.insert(key << 9, key));
+        }
+        let mut listed: Vec<_> = TABLE.entries().collect();
+        listed.sort_unstable();
+        assert_eq!(listed, (1..=500).map(|key| (key << 9, key)).collect::<Vec<_>>());
     }
 
     #[test]
