@@ -75,7 +75,6 @@ int cuStreamSynchronize_ptsz(void *);
 int cuEventSynchronize(void *);
 int cuMemcpyDtoH_v2(void *, Ptr, size_t);
 int cuMemcpyDtoHAsync_v2(void *, Ptr, size_t, void *);
-int cuGraphLaunch(void *, void *);
 int cuMemGetInfo_v2(size_t *, size_t *);
 int cuDeviceTotalMem_v2(size_t *, int);
 void fake_refuse_frees(int);

@@ -245,8 +245,9 @@ Status cuStreamSynchronize(void *stream) { return SUCCESS; }
 Status cuStreamSynchronize_ptsz(void *stream) { return SUCCESS; }
 Status cuEventSynchronize(void *event) { return SUCCESS; }
 Status cuMemcpyDtoH_v2(void *to, Ptr from, size_t bytes) { return SUCCESS; }
+Status cuMemcpyDtoH_v2_ptds(void *to, Ptr from, size_t bytes) { return SUCCESS; }
 Status cuMemcpyDtoHAsync_v2(void *to, Ptr from, size_t bytes, void *stream) { return SUCCESS; }
-Status cuGraphLaunch(void *graph, void *stream) { return SUCCESS; }
+Status cuMemcpyDtoHAsync_v2_ptsz(void *to, Ptr from, size_t bytes, void *stream) { return SUCCESS; }
 
 Status cuMemGetInfo_v2(size_t *free, size_t *total) {
     size_t room = (size_t)number("FAKE_MEMORY", 1L << 40);
@@ -301,6 +302,7 @@ Status cuGraphAddNode(void **node, void *graph, void *const *after, size_t count
 Status cuGraphAddNode_v2(void **node, void *graph, void *const *after, void *edges, size_t count, int *parameters) {
     return cuGraphAddNode(node, graph, after, count, parameters);
 }
+Status cuGraphLaunch_ptsz(void *graph, void *stream) { return SUCCESS; }
 Status cuGraphLaunch(void *graph, void *stream) { graph_reserved = graph_bytes; return SUCCESS; }
 Status cuDeviceGraphMemTrim(int device) { graph_reserved = 0; return SUCCESS; }
 Status cuDeviceGetGraphMemAttribute(int device, int attribute, void *value) {
@@ -468,6 +470,12 @@ Status cuGetProcAddress(const char *name, void **function, int version, unsigned
         HOOKED(cuStreamBeginCaptureToGraph, 12030, 1, cuStreamBeginCaptureToGraph_ptsz),
         HOOKED(cuStreamBeginCaptureToGraph, 12030, 0, cuStreamBeginCaptureToGraph),
         HOOKED(cuCtxSynchronize, 13000, 0, cuCtxSynchronize_v2), HOOKED(cuCtxSynchronize, 2000, 0, cuCtxSynchronize),
+        HOOKED(cuEventSynchronize, 2000, 0, cuEventSynchronize),
+        HOOKED(cuMemcpyDtoH, 7000, 1, cuMemcpyDtoH_v2_ptds), HOOKED(cuMemcpyDtoH, 3020, 0, cuMemcpyDtoH_v2),
+        HOOKED(cuMemcpyDtoHAsync, 7000, 1, cuMemcpyDtoHAsync_v2_ptsz),
+        HOOKED(cuMemcpyDtoHAsync, 3020, 0, cuMemcpyDtoHAsync_v2),
+        HOOKED(cuGraphLaunch, 10000, 1, cuGraphLaunch_ptsz), HOOKED(cuGraphLaunch, 10000, 0, cuGraphLaunch),
+        HOOKED(cuMemGetInfo, 3020, 0, cuMemGetInfo_v2), HOOKED(cuDeviceTotalMem, 3020, 0, cuDeviceTotalMem_v2),
         HOOKED(cuStreamSynchronize, 7000, 1, cuStreamSynchronize_ptsz),
         HOOKED(cuStreamSynchronize, 2000, 0, cuStreamSynchronize),
         HOOKED(cuGetProcAddress, 12000, 0, cuGetProcAddress_v2), HOOKED(cuGetProcAddress, 11030, 0, cuGetProcAddress),
