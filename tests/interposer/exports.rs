@@ -214,6 +214,15 @@ fn the_c_library_that_is_needed_is_2_18() {
     assert!(minor <= 18, "{line}");
 }
 
+/// A symbol that nobody has ends the program as it starts.
+#[test]
+fn each_imported_symbol_is_a_versioned_one_of_a_system_library() {
+    let symbols = listing("nm", &["-D", "--undefined-only"]);
+    for line in symbols.lines().filter(|line| !line.trim_start().starts_with('w')) {
+        assert!(line.contains("@GLIBC_") || line.contains("@GCC_"), "{line}");
+    }
+}
+
 #[test]
 fn neither_the_management_library_nor_the_profiler_nor_private_functions_are_touched() {
     let file = std::fs::read(interposer()).unwrap();
