@@ -6,15 +6,43 @@
 pub mod table;
 pub mod vmm;
 
-use migm_shared::page::Class;
+use migm_shared::page::{Class, LANES};
 
 use crate::attach::{self, Attachment};
 use crate::errno;
-use crate::thread::Thread;
+use crate::thread::{Lanes, Thread};
 use table::AddressTable;
 
-/// Where allocations are kept. 256 buckets hold about a thousand before the table grows.
-static RECORDS: AddressTable<256> = AddressTable::new();
+/// Where allocations are kept: in the table of the lane of the thread that made them, into which only that
+/// thread inserts. Lane 0, which threads share, is the exception.
+static RECORDS: [Records; LANES] = [const { AddressTable::new() }; LANES];
+
+/// The records of one lane. 64 buckets are a page of memory, for 256 allocations.
+pub type Records = AddressTable<64>;
+
+/// The records of a lane.
+#[must_use]
+pub fn records(lane: usize) -> Option<&'static Records> {
+    RECORDS.get(lane)
+}
+
+/// Keeps a record in the lane's table; false where there is no room.
+fn keep(lane: usize, key: Key, record: Record) -> bool {
+    let Some(records) = records(lane) else {
+        return false;
+    };
+    if lane == Lanes::SHARED {
+        records.insert(key.0, record.0)
+    } else {
+        records.insert_alone(key.0, record.0)
+    }
+}
+
+/// Another thread's allocation.
+fn take_from_others(own: usize, key: Key) -> Option<u64> {
+    let others = RECORDS.iter().enumerate().filter(|&(lane, _)| lane != own);
+    others.map(|(_, records)| records).find_map(|records| records.take_owned(key.0))
+}
 
 /// What an allocation is known by.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -79,15 +107,30 @@ impl Record {
 /// Counts an allocation that the driver has granted.
 #[inline]
 pub fn record(thread: &Thread, grant: Grant) {
+    if let Some(place) = thread.simple_place() {
+        let record = Record::new(grant.bytes, place.device, grant.class);
+        if place.records.insert_quickly(grant.key.0, record.0) {
+            return place.add(grant.class, grant.bytes);
+        }
+    }
+    record_slowly(thread, grant);
+}
+
+/// The first allocation of a process or thread, one of several devices, or a full bucket.
+#[cold]
+fn record_slowly(thread: &Thread, grant: Grant) {
     let Some(attached) = attach::attached() else {
         return;
     };
     let Some(device) = attached.current_device() else {
         return;
     };
+    let Some(place) = thread.place(attached, device) else {
+        return;
+    };
     let record = Record::new(grant.bytes, device, grant.class);
-    if RECORDS.insert(grant.key.0, record.0) {
-        attached.add(thread.lane(attached), device, grant.class, grant.bytes);
+    if keep(thread.lane(attached), grant.key, record) {
+        place.add(grant.class, grant.bytes);
     }
 }
 
@@ -95,10 +138,25 @@ pub fn record(thread: &Thread, grant: Grant) {
 #[inline]
 #[must_use]
 pub fn take(thread: &Thread, key: Key) -> Option<Record> {
+    if let Some(place) = thread.simple_place()
+        && let Some(record) = place.records.take_quickly(key.0).map(Record)
+    {
+        place.remove(record.class(), record.bytes());
+        return Some(record);
+    }
+    take_slowly(thread, key)
+}
+
+/// The free of another thread's allocation, of one of several devices, of one kept elsewhere in the table, or of
+/// one we have not seen.
+#[cold]
+fn take_slowly(thread: &Thread, key: Key) -> Option<Record> {
     let attached = attach::already()?;
-    let record = RECORDS.take(key.0).map(Record)?;
-    let tally = attached.tally(thread.lane(attached), record.device())?;
-    tally.remove(record.class(), record.bytes());
+    let lane = thread.lane(attached);
+    let found = records(lane)?.take_owned(key.0);
+    let record = found.or_else(|| take_from_others(lane, key)).map(Record)?;
+    let place = thread.place(attached, record.device())?;
+    place.remove(record.class(), record.bytes());
     Some(record)
 }
 
@@ -106,11 +164,11 @@ pub fn take(thread: &Thread, key: Key) -> Option<Record> {
 #[cold]
 pub fn put_back(thread: &Thread, key: Key, record: Record) {
     let Some(attached) = attach::already() else { return };
-    let Some(tally) = attached.tally(thread.lane(attached), record.device()) else {
+    let Some(place) = thread.place(attached, record.device()) else {
         return;
     };
-    if RECORDS.insert(key.0, record.0) {
-        tally.restore(record.class(), record.bytes());
+    if keep(thread.lane(attached), key, record) {
+        place.restore(record.class(), record.bytes());
     }
 }
 
@@ -144,7 +202,9 @@ pub fn mark() {
 
 /// Forgets all records. For the one thread of a forked child: what it inherited is not its own.
 pub fn clear() {
-    RECORDS.clear();
+    for records in &RECORDS {
+        records.clear();
+    }
     vmm::clear();
 }
 
