@@ -58,3 +58,4 @@ pub mod sender;
 pub mod settings;
 pub mod table;
 pub mod thread;
+pub mod unwind;

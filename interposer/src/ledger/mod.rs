@@ -105,7 +105,7 @@ impl Record {
 }
 
 /// Counts an allocation that the driver has granted.
-#[inline]
+#[inline(always)]
 pub fn record(thread: &Thread, grant: Grant) {
     if let Some(place) = thread.simple_place() {
         let record = Record::new(grant.bytes, place.device, grant.class);
