@@ -53,10 +53,14 @@ fn main() -> ExitCode {
 }
 
 fn times(place: &Place, preloads: &[Preload]) {
-    println!("CPU ns per cuMemAlloc + cuMemFree pair over a quiet driver: median [10 % 90 %] of {ROUNDS} runs");
+    println!(
+        "CPU ns per cuMemAlloc + cuMemFree pair over a quiet driver: median [10 % 90 %] of {ROUNDS} runs"
+    );
     println!("churn: one thread, any of the live allocations is freed and made again");
     println!("wall ns of single pairs, at one thread: 50 %, 99 % and 99.9 % (reading the clock included)\n");
-    println!("threads  live     preload     ns a pair               added                  50 %   99 %  99.9 %");
+    println!(
+        "threads  live     preload     ns a pair               added                  50 %   99 %  99.9 %"
+    );
     for threads in ["1", "8", "churn"] {
         for live in [0, 1_000, 100_000] {
             if threads == "churn" && live == 0 {
@@ -78,7 +82,8 @@ fn times(place: &Place, preloads: &[Preload]) {
             for (index, preload) in preloads.iter().enumerate() {
                 let added = Spread::of_difference(&column(index, 0), &column(0, 0));
                 let tail = [1, 2, 3].map(|at| Spread::of(&column(index, at)));
-                let tail = tail.map(|spread| spread.map_or("-".into(), |spread| format!("{:.0}", spread.median)));
+                let tail =
+                    tail.map(|spread| spread.map_or("-".into(), |spread| format!("{:.0}", spread.median)));
                 println!(
                     "{threads:7}  {live:7}  {:10}  {:22}  {:22}  {:>5}  {:>5}  {:>6}",
                     preload.name,
@@ -225,7 +230,10 @@ fn report() {
             (cpu_ns() - begun) / f64::from(calls)
         })
         .collect();
-    println!("\nCPU ns of CounterPage::report_allocated: {}", shown(Spread::of(&runs), 1));
+    println!(
+        "\nCPU ns of CounterPage::report_allocated: {}",
+        shown(Spread::of(&runs), 1)
+    );
 }
 
 const COUNTED: u32 = 1_000;
@@ -258,7 +266,11 @@ fn counted() {
 
 /// Counts the instructions that each preload adds to a call; fails if ours are above the ceiling.
 fn instructions(place: &Place, preloads: &[Preload]) -> ExitCode {
-    if !Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success()) {
+    if !Command::new("valgrind")
+        .arg("--version")
+        .output()
+        .is_ok_and(|output| output.status.success())
+    {
         eprintln!("left out: instructions, as valgrind is not here");
         return ExitCode::SUCCESS;
     }
@@ -268,7 +280,10 @@ fn instructions(place: &Place, preloads: &[Preload]) -> ExitCode {
         print!("{call:8}");
         let bare = count(place, &preloads[0], call);
         for preload in &preloads[1..] {
-            let Some(added) = count(place, preload, call).zip(bare).map(|(with, bare)| with - bare) else {
+            let Some(added) = count(place, preload, call)
+                .zip(bare)
+                .map(|(with, bare)| with - bare)
+            else {
                 print!("  {} -", preload.name);
                 continue;
             };
@@ -289,12 +304,18 @@ fn count(place: &Place, preload: &Preload, call: &str) -> Option<f64> {
     let file = place.path().join("callgrind.out");
     let mut command = place.command("valgrind", preload);
     command
-        .args(["--tool=callgrind", "--quiet", "--toggle-collect=hook_cost_counted"])
+        .args([
+            "--tool=callgrind",
+            "--quiet",
+            "--toggle-collect=hook_cost_counted",
+        ])
         .arg(format!("--callgrind-out-file={}", file.display()))
         .arg(quiet::own())
         .args(["--child", "counted", call]);
     let ended = command.output().ok()?;
-    let profile = std::fs::read_to_string(&file).ok().filter(|_| ended.status.success())?;
+    let profile = std::fs::read_to_string(&file)
+        .ok()
+        .filter(|_| ended.status.success())?;
     std::fs::remove_file(&file).ok()?;
     let total = profile.lines().find_map(|line| line.strip_prefix("totals: "))?;
     Some(total.trim().parse::<f64>().ok()? / f64::from(COUNTED))

@@ -30,7 +30,9 @@ fn main() {
     }
     let place = Place::new();
     let preloads = quiet::preloads();
-    println!("per process at 100,000 allocations and 1,000 iteration marks a second, median [10 % 90 %] of {ROUNDS}");
+    println!(
+        "per process at 100,000 allocations and 1,000 iteration marks a second, median [10 % 90 %] of {ROUNDS}"
+    );
     println!("own threads: CPU time of all threads but the program's; memory: proportional share (PSS)\n");
     println!("live     preload     own threads, % of a core   memory, KiB              added, KiB");
     for live in [0, 1_000, 100_000] {
@@ -42,7 +44,8 @@ fn main() {
                 runs.extend(numbers(&mut command, Duration::from_secs(60)));
             }
         }
-        let column = |run: usize, at: usize| -> Vec<f64> { runs[run].iter().map(|run: &Vec<f64>| run[at]).collect() };
+        let column =
+            |run: usize, at: usize| -> Vec<f64> { runs[run].iter().map(|run: &Vec<f64>| run[at]).collect() };
         for (index, preload) in preloads.iter().enumerate() {
             println!(
                 "{live:7}  {:10}  {:25}  {:23}  {}",
@@ -93,20 +96,26 @@ fn child(live: usize) {
 /// CPU time of all threads but this one, which is the first.
 fn others_ns() -> f64 {
     let tasks = fs::read_dir("/proc/self/task").expect("the threads");
-    let others = tasks.map(|task| task.expect("a thread")).filter(|task| {
-        task.file_name().to_string_lossy() != std::process::id().to_string()
-    });
+    let others = tasks
+        .map(|task| task.expect("a thread"))
+        .filter(|task| task.file_name().to_string_lossy() != std::process::id().to_string());
     let spent = others.map(|task| {
         // The first number is the time on a processor, in nanoseconds.
         let text = fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
-        text.split_whitespace().next().and_then(|word| word.parse::<f64>().ok()).unwrap_or(0.0)
+        text.split_whitespace()
+            .next()
+            .and_then(|word| word.parse::<f64>().ok())
+            .unwrap_or(0.0)
     });
     spent.sum()
 }
 
 fn memory() -> f64 {
     let text = fs::read_to_string("/proc/self/smaps_rollup").expect("the kernel tells");
-    let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).expect("a line");
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("Pss:"))
+        .expect("a line");
     let number = line.trim().trim_end_matches("kB").trim();
     number.parse().expect("a number")
 }

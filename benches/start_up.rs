@@ -43,7 +43,9 @@ fn main() {
     for (name, program) in programs {
         one_by_one(&place, &preloads, name, program);
     }
-    println!("\nwall ms of {AT_ONCE} programs with a context and an allocation at once, of {ROUNDS} rounds\n");
+    println!(
+        "\nwall ms of {AT_ONCE} programs with a context and an allocation at once, of {ROUNDS} rounds\n"
+    );
     println!("context  preload     ms                          times none");
     for context_ms in [0, 20] {
         at_once(&place, &preloads, &first_allocation, context_ms);
@@ -75,7 +77,10 @@ fn one_by_one(place: &Place, preloads: &[Preload], name: &str, program: &Path) {
 }
 
 fn start_one(command: &mut Command) -> Child {
-    let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let command = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     command.spawn().expect("the program starts")
 }
 
@@ -104,7 +109,11 @@ fn at_once(place: &Place, preloads: &[Preload], program: &Path, context_ms: u32)
         }
     }
     for (preload, of_preload) in preloads.iter().zip(&times) {
-        let ratios: Vec<f64> = of_preload.iter().zip(&times[0]).map(|(with, none)| with / none).collect();
+        let ratios: Vec<f64> = of_preload
+            .iter()
+            .zip(&times[0])
+            .map(|(with, none)| with / none)
+            .collect();
         println!(
             "{context_ms:4} ms  {:10}  {:26}  {}",
             preload.name,

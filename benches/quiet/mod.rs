@@ -30,14 +30,17 @@ pub fn preloads() -> Vec<Preload> {
         file: Some(interposer()),
     };
     let arguments: Vec<String> = std::env::args().collect();
-    let peers = arguments.windows(2).filter(|pair| pair[0] == "--peer").map(|pair| {
-        let (name, path) = pair[1].split_once('=').expect("--peer NAME=PATH");
-        let file = std::fs::canonicalize(path).expect("the peer's file");
-        Preload {
-            name: name.into(),
-            file: Some(file),
-        }
-    });
+    let peers = arguments
+        .windows(2)
+        .filter(|pair| pair[0] == "--peer")
+        .map(|pair| {
+            let (name, path) = pair[1].split_once('=').expect("--peer NAME=PATH");
+            let file = std::fs::canonicalize(path).expect("the peer's file");
+            Preload {
+                name: name.into(),
+                file: Some(file),
+            }
+        });
     [none, migm].into_iter().chain(peers).collect()
 }
 
@@ -158,7 +161,11 @@ impl Spread {
 
     /// The figures of one series less those of another that were taken in the same rounds.
     pub fn of_difference(figures: &[f64], baseline: &[f64]) -> Option<Self> {
-        let difference: Vec<f64> = figures.iter().zip(baseline).map(|(one, other)| one - other).collect();
+        let difference: Vec<f64> = figures
+            .iter()
+            .zip(baseline)
+            .map(|(one, other)| one - other)
+            .collect();
         Self::of(&difference)
     }
 }
@@ -166,7 +173,10 @@ impl Spread {
 impl fmt::Display for Spread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = f.precision().unwrap_or(1);
-        let text = format!("{:.digits$} [{:.digits$} {:.digits$}]", self.median, self.low, self.high);
+        let text = format!(
+            "{:.digits$} [{:.digits$} {:.digits$}]",
+            self.median, self.low, self.high
+        );
         f.write_str(&text)
     }
 }

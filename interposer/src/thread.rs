@@ -2,7 +2,7 @@
 //!
 //! The words lie in the static block of thread-local memory, two instructions away, as those of any object are
 //! that is loaded at the start of a program. The compiler would call `__tls_get_addr` in each hook, for the
-//! case that the object is opened later; then there is some spare room in the static block, and 64 bytes fit.
+//! case that the object is opened later; then there is some spare room in the static block, and a hundred bytes fit.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -15,7 +15,7 @@ use migm_shared::page::{Class, LANES, Tally};
 use once_cell::race::OnceNonZeroUsize;
 
 use crate::attach::{self, Attachment};
-use crate::ledger::{self, Records};
+use crate::ledger::{self, LaneRecords};
 
 /// One thread's own words. All zero, as a thread finds them, says that there is no attachment.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub struct Thread {
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     /// The records of the thread's lane.
-    pub records: &'static Records,
+    pub records: &'static LaneRecords,
     /// The page's index of the device.
     pub device: usize,
     tally: Tally<'static>,
@@ -167,7 +167,9 @@ impl Thread {
 
     #[inline]
     fn is_of(&self, attachment: &'static Attachment) -> bool {
-        self.attachment.get().is_some_and(|known| ptr::eq(known, attachment))
+        self.attachment
+            .get()
+            .is_some_and(|known| ptr::eq(known, attachment))
     }
 
     #[cold]
@@ -289,7 +291,10 @@ mod tests {
         Thread::with(|thread| thread.inside.set(true));
         std::thread::spawn(move || {
             assert_ne!(address(), here);
-            assert!(Thread::with(|thread| !thread.inside.replace(true)), "zero at first");
+            assert!(
+                Thread::with(|thread| !thread.inside.replace(true)),
+                "zero at first"
+            );
         })
         .join()
         .unwrap();

@@ -23,28 +23,36 @@ int cuDeviceGetName(char *name, int length, int device) { return strncpy(name, "
 int cuDeviceGetAttribute(int *value, int attribute, int device) { return *value = 1, 0; }
 int cuDeviceTotalMem_v2(size_t *bytes, int device) { return *bytes = (size_t)1 << 50, 0; }
 
-int cuCtxCreate_v2(void **created, unsigned flags, int device) {
+// Called by two functions each, and not through names that a preload may have taken.
+static int create(void **created) {
     const char *ms = getenv("QUIET_CONTEXT_MS");
     if (ms) usleep(1000 * atoi(ms));
     return *created = &context, 0;
 }
-int cuDevicePrimaryCtxRetain(void **created, int device) { return cuCtxCreate_v2(created, 0, device); }
+int cuCtxCreate_v2(void **created, unsigned flags, int device) { return create(created); }
+int cuDevicePrimaryCtxRetain(void **created, int device) { return create(created); }
 int cuDevicePrimaryCtxRelease_v2(int device) { return 0; }
 int cuCtxDestroy_v2(void *destroyed) { return 0; }
 int cuCtxGetCurrent(void **current) { return *current = &context, 0; }
 int cuCtxSetCurrent(void *current) { return 0; }
 int cuCtxGetDevice(int *device) { return *device = 0, 0; }
 int cuCtxSynchronize(void) { return 0; }
-int cuLaunchKernel(void) { return 0; }
+
+// Functions that do nothing, whatever their arguments.
+#define NOTHING(name) int name(void) { return 0; }
+NOTHING(cuLaunchKernel) NOTHING(cuGetProcAddress) NOTHING(cuGetProcAddress_v2)
+NOTHING(cuMemcpy) NOTHING(cuMemcpyAsync) NOTHING(cuMemcpyDtoH_v2) NOTHING(cuMemcpyDtoHAsync_v2)
+NOTHING(cuMemcpyHtoD_v2) NOTHING(cuMemcpyHtoDAsync_v2) NOTHING(cuMemcpyDtoD_v2) NOTHING(cuMemcpyDtoDAsync_v2)
 int cuMemGetInfo_v2(size_t *free, size_t *total) { return *free = *total = (size_t)1 << 50, 0; }
 
-int cuMemAlloc_v2(Ptr *pointer, size_t bytes) {
+static int allocate(Ptr *pointer) {
     if (count) return *pointer = freed[--count], 0;
     if (!next) next = 0x7f0000000000 + ((Ptr)__atomic_fetch_add(&threads, 1, __ATOMIC_RELAXED) << 36);
     *pointer = next += 1 << 21;
     return 0;
 }
-int cuMemAllocManaged(Ptr *pointer, size_t bytes, unsigned flags) { return cuMemAlloc_v2(pointer, bytes); }
+int cuMemAlloc_v2(Ptr *pointer, size_t bytes) { return allocate(pointer); }
+int cuMemAllocManaged(Ptr *pointer, size_t bytes, unsigned flags) { return allocate(pointer); }
 int cuMemFree_v2(Ptr pointer) {
     if (count < 1024) freed[count++] = pointer;
     return 0;

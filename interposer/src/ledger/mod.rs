@@ -13,35 +13,47 @@ use crate::errno;
 use crate::thread::{Lanes, Thread};
 use table::AddressTable;
 
-/// Where allocations are kept: in the table of the lane of the thread that made them, into which only that
-/// thread inserts. Lane 0, which threads share, is the exception.
-static RECORDS: [Records; LANES] = [const { AddressTable::new() }; LANES];
+/// Where allocations are kept.
+static RECORDS: Records = Records([const { AddressTable::new() }; LANES]);
 
 /// The records of one lane. 64 buckets are a page of memory, for 256 allocations.
-pub type Records = AddressTable<64>;
+pub type LaneRecords = AddressTable<64>;
 
-/// The records of a lane.
-#[must_use]
-pub fn records(lane: usize) -> Option<&'static Records> {
-    RECORDS.get(lane)
-}
+/// The records of all lanes: each is in the table of the lane of the thread that made the allocation, into which
+/// only that thread inserts. Lane 0, which threads share, is the exception.
+#[derive(Debug)]
+struct Records([LaneRecords; LANES]);
 
-/// Keeps a record in the lane's table; false where there is no room.
-fn keep(lane: usize, key: Key, record: Record) -> bool {
-    let Some(records) = records(lane) else {
-        return false;
-    };
-    if lane == Lanes::SHARED {
-        records.insert(key.0, record.0)
-    } else {
-        records.insert_alone(key.0, record.0)
+impl Records {
+    /// Keeps a record in a lane's table; false where there is no room.
+    fn insert(&self, lane: usize, key: Key, record: Record) -> bool {
+        let Some(records) = self.0.get(lane) else {
+            return false;
+        };
+        if lane == Lanes::SHARED {
+            records.insert(key.0, record.0)
+        } else {
+            records.insert_alone(key.0, record.0)
+        }
+    }
+
+    /// Takes a record out of a lane's table, or of whichever it is in.
+    fn take(&self, lane: usize, key: Key) -> Option<Record> {
+        let found = self.0.get(lane).and_then(|records| records.take_owned(key.0));
+        let mut others = self.0.iter().enumerate().filter(|&(other, _)| other != lane);
+        let found = found.or_else(|| others.find_map(|(_, records)| records.take_owned(key.0)));
+        found.map(Record)
+    }
+
+    fn clear(&self) {
+        self.0.iter().for_each(AddressTable::clear);
     }
 }
 
-/// Another thread's allocation.
-fn take_from_others(own: usize, key: Key) -> Option<u64> {
-    let others = RECORDS.iter().enumerate().filter(|&(lane, _)| lane != own);
-    others.map(|(_, records)| records).find_map(|records| records.take_owned(key.0))
+/// The records of a lane.
+#[must_use]
+pub fn records(lane: usize) -> Option<&'static LaneRecords> {
+    RECORDS.0.get(lane)
 }
 
 /// What an allocation is known by.
@@ -129,7 +141,7 @@ fn record_slowly(thread: &Thread, grant: Grant) {
         return;
     };
     let record = Record::new(grant.bytes, device, grant.class);
-    if keep(thread.lane(attached), grant.key, record) {
+    if RECORDS.insert(thread.lane(attached), grant.key, record) {
         place.add(grant.class, grant.bytes);
     }
 }
@@ -152,9 +164,7 @@ pub fn take(thread: &Thread, key: Key) -> Option<Record> {
 #[cold]
 fn take_slowly(thread: &Thread, key: Key) -> Option<Record> {
     let attached = attach::already()?;
-    let lane = thread.lane(attached);
-    let found = records(lane)?.take_owned(key.0);
-    let record = found.or_else(|| take_from_others(lane, key)).map(Record)?;
+    let record = RECORDS.take(thread.lane(attached), key)?;
     let place = thread.place(attached, record.device())?;
     place.remove(record.class(), record.bytes());
     Some(record)
@@ -167,7 +177,7 @@ pub fn put_back(thread: &Thread, key: Key, record: Record) {
     let Some(place) = thread.place(attached, record.device()) else {
         return;
     };
-    if keep(thread.lane(attached), key, record) {
+    if RECORDS.insert(thread.lane(attached), key, record) {
         place.restore(record.class(), record.bytes());
     }
 }
@@ -202,9 +212,7 @@ pub fn mark() {
 
 /// Forgets all records. For the one thread of a forked child: what it inherited is not its own.
 pub fn clear() {
-    for records in &RECORDS {
-        records.clear();
-    }
+    RECORDS.clear();
     vmm::clear();
 }
 

@@ -64,16 +64,17 @@ impl Bucket {
     }
 }
 
-/// A key's hash: the high bits of the product depend on all bits of the key (Fibonacci hashing).
+/// A key's hash: the high bits of the product depend on all bits of the key (Fibonacci hashing). The shift
+/// keeps keys at equal distances apart: without it, half of those 1 MiB from each other meet in full buckets.
 #[inline]
 const fn first_hash(key: u64) -> u64 {
-    key.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    (key ^ key >> 24).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// Another one, for the second bucket.
-#[inline]
 const fn second_hash(key: u64) -> u64 {
-    key.wrapping_mul(0xc2b2_ae3d_27d4_eb4f)
+    let mixed = first_hash(key);
+    (mixed ^ mixed >> 29).wrapping_mul(0xc2b2_ae3d_27d4_eb4f)
 }
 
 /// A segment's address, with the shift that turns a hash into a bucket's number in the six low bits, which
@@ -101,10 +102,12 @@ impl Segment {
     #[inline]
     fn bucket(self, hash: u64) -> &'static Bucket {
         let start = self.0.map_addr(|word| word & !Self::SHIFT);
-        let index = hash >> (self.0.addr() & Self::SHIFT);
+        #[expect(clippy::cast_possible_truncation, reason = "64 bits on each target")]
+        let index = (hash >> (self.0.addr() & Self::SHIFT)) as usize;
+        let bucket = start.wrapping_add(index);
         // SAFETY: 64 less the shift is the logarithm of the segment's length, so the index is below it; callers
         // have seen that the segment is there, and its mapping is never undone.
-        unsafe { &*start.add(index as usize) }
+        unsafe { &*bucket }
     }
 }
 
@@ -244,8 +247,15 @@ impl<const FIRST: usize> AddressTable<FIRST> {
     /// Adds a segment to those up to `widest`, unless another thread already has.
     #[cold]
     fn grow(&self, widest: Segment) -> bool {
-        let there = self.segments.iter().position(|word| word.load(Acquire) == widest.0);
-        let next = if widest.is_there() { there.map(|index| index + 1) } else { Some(0) };
+        let there = self
+            .segments
+            .iter()
+            .position(|word| word.load(Acquire) == widest.0);
+        let next = if widest.is_there() {
+            there.map(|index| index + 1)
+        } else {
+            Some(0)
+        };
         let Some((index, place)) = next.and_then(|index| Some((index, self.segments.get(index)?))) else {
             return false;
         };
@@ -319,6 +329,23 @@ mod tests {
         assert!(TABLE.segments().count() > 4);
         for key in keys {
             assert_eq!(TABLE.take(key), Some(key >> 21));
+        }
+    }
+
+    #[test]
+    fn keys_at_equal_distances_fill_it_evenly() {
+        for shift in [8, 9, 12, 16, 20, 21, 22, 25] {
+            static TABLE: AddressTable<64> = AddressTable::new();
+            for n in 1..=100_000_u64 {
+                assert!(TABLE.insert(n << shift, n));
+            }
+            // Nine segments have 130,816 places.
+            assert!(
+                TABLE.segments().count() <= 9,
+                "{shift}: {}",
+                TABLE.segments().count()
+            );
+            TABLE.clear();
         }
     }
 
