@@ -238,29 +238,31 @@ fn report() {
 
 const COUNTED: u32 = 1_000;
 
-/// The calls of one kind, in a function that callgrind is told to look at.
+/// One call, in a function that callgrind is told to look at.
 #[inline(never)]
 #[unsafe(no_mangle)]
 fn hook_cost_counted(call: &mut dyn FnMut()) {
-    for _ in 0..COUNTED {
-        call();
-    }
+    call();
 }
 
-/// What callgrind watches: allocations, frees or launches, as `HOOK_COST_CALL` says.
+/// What callgrind watches: allocations, frees or launches, as the argument says.
 fn counted() {
     let driver = Driver::load();
-    let mut held: Vec<u64> = (0..COUNTED).map(|_| driver.alloc()).collect();
-    held.drain(..).for_each(|pointer| driver.free(pointer));
+    driver.free(driver.alloc());
     let call = std::env::args().nth(3).expect("the name of a call");
-    if call == "free" {
-        held.extend((0..COUNTED).map(|_| driver.alloc()));
-    }
-    match call.as_str() {
-        "alloc" => hook_cost_counted(&mut || held.push(driver.alloc())),
-        "free" => hook_cost_counted(&mut || driver.free(held.pop().expect("one of as many"))),
-        // SAFETY: this driver's function takes nothing.
-        _ => hook_cost_counted(&mut || assert_eq!(unsafe { (driver.launch)() }, 0)),
+    for _ in 0..COUNTED {
+        let mut pointer = 0;
+        match call.as_str() {
+            "alloc" => hook_cost_counted(&mut || pointer = driver.alloc()),
+            // SAFETY: this driver's function takes nothing.
+            "launch" => hook_cost_counted(&mut || assert_eq!(unsafe { (driver.launch)() }, 0)),
+            _ => pointer = driver.alloc(),
+        }
+        if call == "free" {
+            hook_cost_counted(&mut || driver.free(pointer));
+        } else if call == "alloc" {
+            driver.free(pointer);
+        }
     }
 }
 

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <unistd.h>
 #include <string.h>
 
 typedef int Status;
@@ -101,7 +102,11 @@ Status cuArrayCreate_v2(void **array, const Array *descriptor) { return take((Pt
 Status cuArrayDestroy(void *array) { return give((Ptr)array); }
 
 Status cuCtxSynchronize(void) { return SUCCESS; }
-Status cuStreamSynchronize(void *stream) { return SUCCESS; }
+// One stream has work that never ends.
+Status cuStreamSynchronize(void *stream) {
+    while (stream == (void *)0xe7e47a1) pause();
+    return SUCCESS;
+}
 Status cuStreamSynchronize_ptsz(void *stream) { return SUCCESS; }
 
 #ifndef OLD
