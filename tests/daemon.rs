@@ -313,7 +313,7 @@ impl Peer {
 
 /// A counter page as a runner makes it.
 fn page() -> JobPage {
-    JobPage::create().unwrap()
+    JobPage::create(1).unwrap()
 }
 
 fn descriptor(page: &JobPage) -> OwnedFd {
@@ -835,6 +835,38 @@ fn a_hidden_or_unknown_gpu_is_refused_by_name() {
     };
     let (mut runner, _) = submit(&daemon, asked, &page());
     runner.grant();
+}
+
+#[test]
+fn a_user_who_names_one_gpu_of_two_gets_slices_there_and_moves_there() {
+    let daemon = Daemon::start(&["--sim", "a100-40gb:2", "--time-scale", "0.05"]);
+    let uuids = daemon
+        .status()
+        .gpus
+        .into_iter()
+        .map(|gpu| gpu.uuid)
+        .collect::<Vec<_>>();
+    for (list, expected) in [
+        ("1".to_owned(), &uuids[1]),
+        (uuids[0][..12].to_owned(), &uuids[0]),
+    ] {
+        let asked = Submission {
+            visible_devices: Some(list),
+            ..submission("picky")
+        };
+        let (mut runner, _) = submit(&daemon, asked, &page());
+        let grant = runner.grant();
+        assert_eq!(&grant.gpu_uuid, expected);
+        let unmet = Unmet {
+            asked: 9 * GIB,
+            in_use: 4 * GIB,
+        };
+        runner.ended(&grant, Outcome::Oom, Some(unmet));
+        let next = runner.grant();
+        assert_eq!(&next.gpu_uuid, expected);
+        runner.ended(&next, Outcome::Done, None);
+        runner.finished();
+    }
 }
 
 #[test]

@@ -3,15 +3,17 @@
 
 #![expect(clippy::unwrap_used, reason = "the helpers of tests are tests")]
 
+mod support;
+
 use migm_supervisor::play::{self, PlayArgs};
 use simgpu::Machine;
 use simgpu::files::Plan;
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
+use support::{nvcc_or_leave_out, repository};
 
 /// The step in which a device charges memory.
 const STEP: u64 = 2 << 20;
@@ -19,36 +21,6 @@ const STEP: u64 = 2 << 20;
 const LARGE: u64 = 1 << 20;
 /// What a context is charged in these tests.
 const CONTEXT: u64 = 64 << 20;
-
-fn repository() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// nvcc: `MIGM_NVCC`, then `PATH`, then where `.ci/nvcc` puts it.
-fn nvcc() -> Option<PathBuf> {
-    if let Some(given) = std::env::var_os("MIGM_NVCC") {
-        return Some(PathBuf::from(given));
-    }
-    let installed = std::env::var_os("MIGM_NVCC_HOME")
-        .map(PathBuf::from)
-        .or_else(|| std::env::home_dir().map(|home| home.join(".cache/migm/nvcc-13.0.88")));
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .map(|folder| folder.join("nvcc"))
-        .chain(installed.map(|home| home.join("nvidia/cu13/bin/nvcc")))
-        .find(|nvcc| nvcc.is_file())
-}
-
-/// nvcc, or a line that says which test goes without. It is written past the test harness, which would keep
-/// it to itself.
-fn nvcc_or_leave_out(test: &str) -> Option<PathBuf> {
-    let found = nvcc();
-    if found.is_none() {
-        let line = format!("left out: {test}: no nvcc in MIGM_NVCC, PATH or the place of .ci/nvcc\n");
-        std::io::stderr().write_all(line.as_bytes()).unwrap();
-    }
-    found
-}
 
 /// Runs a script of `examples/cuda`; its output is shown if it fails.
 fn script(name: &str, arguments: &[&Path]) {

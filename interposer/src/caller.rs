@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use migm_shared::frame::encode;
 use migm_shared::ids::AttemptId;
+use migm_shared::page;
 use migm_shared::report::{Hello, Report, Welcome};
 
 use crate::descriptor::Descriptor;
@@ -23,6 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub struct Caller {
     sockets: Vec<PathBuf>,
     attempt: Option<String>,
+    page: Option<PathBuf>,
     program: String,
 }
 
@@ -33,6 +35,7 @@ impl Caller {
         Self {
             sockets: settings::sockets(),
             attempt: settings::attempt(),
+            page: settings::page(),
             program: program(),
         }
     }
@@ -40,19 +43,25 @@ impl Caller {
     /// The number of the attempt that the process belongs to; 0 for none.
     #[must_use]
     pub fn attempt(&self) -> u32 {
-        let id = self
-            .attempt
-            .as_deref()
-            .and_then(|text| text.parse::<AttemptId>().ok());
-        id.map_or(0, |id| id.attempt)
+        self.id().map_or(0, |id| id.attempt)
     }
 
-    /// Finds the page to count in, and the supervisor. A job's process asks for the job's page; a watched one
-    /// makes its own and sends it along. Without an answer in time it counts in a page of its own, which the
-    /// sender thread offers later. `None` when there is no memory for a page.
+    fn id(&self) -> Option<AttemptId> {
+        self.attempt.as_deref()?.parse().ok()
+    }
+
+    /// Finds the page to count in, and the supervisor. A job's process takes the page from its runner, or,
+    /// where that cannot be reached (another pid namespace, another user), asks the supervisor for it; a
+    /// watched one makes its own. Who has a page sends it along and waits for nothing. Without an answer in
+    /// time the process counts in a page of its own, which the sender thread offers later. `None` when there
+    /// is no memory for a page.
     #[must_use]
     pub fn open(&self) -> Option<(PageFile, Option<Socket>)> {
         let deadline = Instant::now() + PATIENCE;
+        if let Some(page) = self.runners_page() {
+            let socket = self.call(&page, Instant::now());
+            return Some((page, socket));
+        }
         if self.attempt.is_some() {
             let (page, socket) = self.ask(deadline);
             return Some((page.or_else(PageFile::own)?, socket));
@@ -60,6 +69,13 @@ impl Caller {
         let own = PageFile::own()?;
         let socket = self.call(&own, deadline);
         Some((own, socket))
+    }
+
+    /// The page that the runner holds. The number of its file may be another's in this process's view of the
+    /// machine, so its name is checked: it carries the job's nonce.
+    fn runners_page(&self) -> Option<PageFile> {
+        let path = self.page.as_deref()?;
+        PageFile::named(path, &page::file_name(self.id()?.nonce))
     }
 
     /// Asks for the job's page. A connection is kept only if both sides agree on which page is used: a

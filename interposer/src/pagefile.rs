@@ -1,7 +1,9 @@
 //! The counter page that this process adds to: the job's, one of its own, or static memory.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CString, c_int, c_void};
 use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::ptr;
 
 use migm_shared::page::CounterPage;
@@ -44,6 +46,20 @@ impl PageFile {
             page,
             file: Some(file),
         })
+    }
+
+    /// The page in the memfd of this name that `path` leads to.
+    #[must_use]
+    pub fn named(path: &Path, name: &str) -> Option<Self> {
+        let target = std::fs::read_link(path).ok()?;
+        let target = target.to_str()?.strip_prefix("/memfd:")?;
+        if target.strip_suffix(" (deleted)").unwrap_or(target) != name {
+            return None;
+        }
+        let path = CString::new(path.as_os_str().as_bytes()).ok()?;
+        // SAFETY: the path ends in a zero byte.
+        let fresh = unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
+        Self::received(Descriptor::adopt(fresh)?)
     }
 
     /// A page of this process's own: a file, so that it can be shown, or else memory that nobody else sees.

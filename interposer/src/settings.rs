@@ -30,6 +30,12 @@ pub fn attempt() -> Option<String> {
     text.to_str().ok().map(ToOwned::to_owned)
 }
 
+/// `MIGM_PAGE`, where the runner keeps the job's counter page; unchecked.
+#[must_use]
+pub fn page() -> Option<PathBuf> {
+    read(c"MIGM_PAGE").map(|text| PathBuf::from(OsStr::from_bytes(text.to_bytes())))
+}
+
 /// The sockets to try, in order. `MIGM_SOCKET` stands alone: a job belongs to the supervisor that it names,
 /// and to no other that happens to listen.
 #[must_use]

@@ -40,6 +40,13 @@ pub const LANES: usize = 16;
 /// Number of [`Class`]es.
 pub const CLASSES: usize = 8;
 
+/// The name of a job's page file, as the kernel shows it behind `/memfd:`. It tells one job's page from
+/// another's: the nonce is drawn once per job.
+#[must_use]
+pub fn file_name(nonce: u64) -> String {
+    format!("migm-page-{nonce:016x}")
+}
+
 /// What kind of memory an allocation takes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

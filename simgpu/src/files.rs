@@ -16,7 +16,9 @@ use nix::unistd::getuid;
 
 use crate::identity::gpu_uuid;
 use crate::lock::Guard;
+use crate::machine::OpenError;
 use crate::model::{self, ModelError};
+use crate::process::Process;
 use crate::state::{GPUS, LAYOUT, MAGIC, State, driver_branch, monotonic};
 
 /// The driver that a state has unless told otherwise.
@@ -339,6 +341,16 @@ fn random_id() -> Result<String, FileError> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
+/// Spares the state in [`clear`] while the process of this pid lives.
+pub fn keep_for(id: &str, pid: u32) -> Result<(), OpenError> {
+    let mapping = Mapping::open(id)?;
+    let keeper = Process::of(pid);
+    let state = mapping.locked();
+    state.keeper_start.set(keeper.start);
+    state.keeper_pid.set(keeper.pid.into());
+    Ok(())
+}
+
 /// Takes the state's name away. Who has it open keeps it.
 pub fn remove(id: &str) -> Result<(), FileError> {
     let path = path_of(id)?;
@@ -355,7 +367,7 @@ pub fn remove(id: &str) -> Result<(), FileError> {
     })
 }
 
-/// Removes this user's states that no living process made or uses; says how many.
+/// Removes this user's states that no living process made, uses or keeps; says how many.
 pub fn clear() -> Result<usize, FileError> {
     clear_in(&directory())
 }
@@ -381,7 +393,8 @@ fn clear_in(directory: &Path) -> Result<usize, FileError> {
 fn is_abandoned(path: &Path) -> bool {
     let inhabited = Mapping::open_file("", path.to_owned()).is_ok_and(|mapping| {
         let state = mapping.locked();
-        state.used_records().any(|record| !record.process().is_dead())
+        let kept = state.keeper().is_some_and(|keeper| !keeper.is_dead());
+        kept || state.used_records().any(|record| !record.process().is_dead())
     });
     let opened = OpenOptions::new()
         .read(true)

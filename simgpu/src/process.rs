@@ -40,7 +40,11 @@ impl Stat {
 impl Process {
     /// The calling process.
     pub(crate) fn this() -> Self {
-        let pid = std::process::id();
+        Self::of(std::process::id())
+    }
+
+    /// The process of this pid.
+    pub(crate) fn of(pid: u32) -> Self {
         let start = Stat::read(pid).ok().flatten().map_or(0, |stat| stat.start);
         Self { pid, start }
     }

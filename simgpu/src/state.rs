@@ -18,7 +18,7 @@ use crate::process::Process;
 /// The first eight bytes of a state.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"MIGMSIMG");
 /// Changes with every change of the layout or of its meaning.
-pub(crate) const LAYOUT: u64 = 1;
+pub(crate) const LAYOUT: u64 = 3;
 /// GPUs of one machine.
 pub const GPUS: usize = 64;
 /// GPU instances of one GPU: ids 0 to 14.
@@ -88,6 +88,9 @@ pub(crate) struct State {
     pub(crate) records_end: Word32,
     /// Monotonic nanoseconds of the last look for dead processes.
     pub(crate) reaped_at: Word64,
+    /// A process that the state is kept for though nobody uses it: the shell that it was made for. 0 for none.
+    pub(crate) keeper_pid: Word64,
+    pub(crate) keeper_start: Word64,
     pub(crate) gpus: [Gpu; GPUS],
     pub(crate) records: [Record; RECORDS],
 }
@@ -259,6 +262,17 @@ pub(crate) fn compute_sms(model: &'static Model, gi: &Profile, slices: u32) -> u
 }
 
 impl State {
+    /// The process that the state is kept for.
+    pub(crate) fn keeper(&self) -> Option<Process> {
+        let pid = u32::try_from(self.keeper_pid.get())
+            .ok()
+            .filter(|pid| *pid != 0)?;
+        Some(Process {
+            pid,
+            start: self.keeper_start.get(),
+        })
+    }
+
     pub(crate) fn gpu(&self, index: u32) -> Option<&Gpu> {
         self.gpus[..(self.gpu_count.get() as usize).min(GPUS)].get(index as usize)
     }

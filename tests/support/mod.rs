@@ -1,6 +1,7 @@
 //! What end-to-end tests share: where the built files are, and a simulated GPU of the test's own.
 #![allow(dead_code, reason = "each test program uses its own part")]
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -14,12 +15,23 @@ pub fn built() -> PathBuf {
 /// The `migm` binary.
 ///
 /// # Panics
-/// When it has not been built: `cargo test` for the whole workspace builds it.
+/// When it has not been built, or is older than the library that these tests were built with: `cargo test` for
+/// the whole workspace builds it, `cargo test --test NAME` does not.
 pub fn migm() -> PathBuf {
     let path = built().join("migm");
+    let changed = |path: &Path| path.metadata().and_then(|file| file.modified()).ok();
+    let library = std::fs::read_dir(built().join("deps"))
+        .unwrap()
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with("libmigm_supervisor-") && name.ends_with(".rlib")
+        })
+        .filter_map(|path| changed(&path))
+        .max();
     assert!(
-        path.exists(),
-        "{} is missing: run `cargo build` first",
+        changed(&path) >= library,
+        "{} is missing or stale: run `cargo build` first",
         path.display()
     );
     path
@@ -119,9 +131,10 @@ impl Place {
 }
 
 impl Drop for Place {
+    /// Takes away the simulated GPU of this place and no other: tests run side by side.
     fn drop(&mut self) {
-        if self.variable("SIMGPU_ID").is_some() {
-            let _ = self.migm(&["sim", "clear"]).output();
+        if let Some(id) = self.variable("SIMGPU_ID") {
+            let _ = simgpu::files::remove(id);
         }
     }
 }
@@ -148,4 +161,35 @@ pub fn eventually<T>(what: &str, limit: Duration, mut check: impl FnMut() -> Opt
         assert!(start.elapsed() < limit, "{what}: not within {limit:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// The folder of this checkout.
+pub fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// nvcc: `MIGM_NVCC`, then `PATH`, then where `.ci/nvcc` puts it.
+pub fn nvcc() -> Option<PathBuf> {
+    if let Some(given) = std::env::var_os("MIGM_NVCC") {
+        return Some(PathBuf::from(given));
+    }
+    let installed = std::env::var_os("MIGM_NVCC_HOME")
+        .map(PathBuf::from)
+        .or_else(|| std::env::home_dir().map(|home| home.join(".cache/migm/nvcc-13.0.88")));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .map(|folder| folder.join("nvcc"))
+        .chain(installed.map(|home| home.join("nvidia/cu13/bin/nvcc")))
+        .find(|nvcc| nvcc.is_file())
+}
+
+/// nvcc, or a line that says which test goes without. It is written past the test harness, which would keep
+/// it to itself.
+pub fn nvcc_or_leave_out(test: &str) -> Option<PathBuf> {
+    let found = nvcc();
+    if found.is_none() {
+        let line = format!("left out: {test}: no nvcc in MIGM_NVCC, PATH or the place of .ci/nvcc\n");
+        std::io::stderr().write_all(line.as_bytes()).unwrap();
+    }
+    found
 }

@@ -123,7 +123,13 @@ pub extern "C" fn simgpuRemove(id: Text) -> c_int {
     })
 }
 
-/// Removes this user's machines that no living process made or uses.
+/// Spares the machine in [`simgpuClear`] while the process `pid` lives: the shell that it was made for.
+#[unsafe(no_mangle)]
+pub extern "C" fn simgpuKeep(id: Text, pid: c_uint) -> c_int {
+    controlled(|| files::keep_for(id.read()?, pid).map_err(open_error))
+}
+
+/// Removes this user's machines that no living process made, uses or keeps.
 #[unsafe(no_mangle)]
 pub extern "C" fn simgpuClear() -> c_int {
     controlled(|| files::clear().map(drop).map_err(file_error))

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use super::{Failure, exit, print_json, print_text};
 use crate::control::start::Wanted;
 use crate::job::JobError;
-use crate::job::batch::{self, BatchError, BatchOptions, BatchSpec};
+use crate::job::batch::{self, BatchError, BatchOptions, BatchSpec, Output};
 use crate::report::progress::Progress;
 use crate::report::{BatchReport, all_done, table};
 
@@ -54,7 +54,11 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
             policy: args.policy,
             socket: None,
         },
-        output_to_stderr: args.json,
+        output: if args.json {
+            Output::Stderr
+        } else {
+            Output::Inherit
+        },
     };
     let mut progress = Progress::new();
     let ended = batch::run(&spec, &options, &mut |news| progress.show(news));

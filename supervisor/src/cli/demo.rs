@@ -19,7 +19,7 @@ use super::{Failure, exit, print_json, print_text};
 use crate::control::client::Client;
 use crate::control::start::Wanted;
 use crate::control::{BatchSummary, Reply, Request};
-use crate::job::batch::{self, BatchOptions, BatchSpec, JobSpec};
+use crate::job::batch::{self, BatchOptions, BatchSpec, JobSpec, Output};
 use crate::node::Node;
 use crate::node::sim::{self, SimulatedGpu};
 use crate::report::progress::Progress;
@@ -318,7 +318,11 @@ impl Stage<'_> {
         let options = BatchOptions {
             migm: self.migm.clone(),
             wanted: wanted.clone(),
-            output_to_stderr: self.args.json,
+            output: if self.args.json {
+                Output::Stderr
+            } else {
+                Output::Discard
+            },
         };
         let mut summaries = Vec::new();
         for (part, roles) in PARTS {

@@ -31,7 +31,7 @@ enum Command {
         #[arg(long, value_name = "X", env = "SIMGPU_TIME_SCALE", default_value = "1", value_parser = scale)]
         time_scale: f64,
     },
-    /// Remove simulated GPUs that no living process has made or uses
+    /// Remove simulated GPUs that no living process uses and whose shells have ended
     Clear,
 }
 
@@ -41,6 +41,8 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
         Command::Env { gpu, mig, time_scale } => {
             // A model that is not known is a wrong argument; its line names those that are.
             let made = SimulatedGpu::create(&links, gpu, *mig, *time_scale).map_err(Failure::input)?;
+            // As long as the shell that asked for it.
+            made.keep_for(shell()).map_err(Failure::no_gpu)?;
             let mut path = links.display().to_string();
             if let Ok(before) = std::env::var("LD_LIBRARY_PATH")
                 && !before.is_empty()
@@ -69,6 +71,30 @@ fn links() -> Result<PathBuf, Failure> {
     let folder = private_socket().with_file_name("simgpu");
     let made = objects().and_then(|objects| objects.link(&folder, true));
     made.map(|()| folder).map_err(Failure::no_gpu)
+}
+
+/// The shell that asked. A command substitution runs in a fork of it, which ends with the command and can be
+/// known by its command line, the same as the shell's.
+fn shell() -> u32 {
+    let line = |pid: u32| {
+        std::fs::read(format!("/proc/{pid}/cmdline"))
+            .ok()
+            .filter(|line| !line.is_empty())
+    };
+    let parent = |pid: u32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix("PPid:")?.trim().parse::<u32>().ok())
+    };
+    let mut shell = std::os::unix::process::parent_id();
+    while let Some(above) = parent(shell)
+        && line(above).is_some()
+        && line(above) == line(shell)
+    {
+        shell = above;
+    }
+    shell
 }
 
 /// For sh: nothing inside single quotes means anything but a single quote.

@@ -301,7 +301,8 @@ pub struct JobStatus {
     pub attempts: Vec<AttemptRecord>,
     /// Memory so far.
     pub figures: Figures,
-    /// The last forecast of the peak of reserved bytes, if there was one.
+    /// The forecast of the peak of reserved bytes that was acted on last, else the first that converged; if
+    /// there was one.
     pub predicted_peak_bytes: Option<u64>,
     /// Iteration marks of the running attempt.
     pub iteration: u64,

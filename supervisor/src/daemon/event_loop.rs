@@ -193,7 +193,7 @@ impl EventLoop {
     /// Whoever stands in the queue of the socket has come before the end, and is served.
     fn end_if_nobody_came(&mut self) {
         self.accept();
-        if self.connections.is_empty() {
+        if !self.owner.has_newcomer() {
             tracing::info!("no client and no job: ending");
             self.owner.stop();
         }
@@ -274,7 +274,7 @@ impl EventLoop {
             Token(peer),
             Interest::READABLE | Interest::WRITABLE,
         )?;
-        self.owner.connected(peer, connection.peer);
+        self.owner.connected(peer, connection.peer, monotonic());
         self.connections.insert(peer, connection);
         Ok(())
     }

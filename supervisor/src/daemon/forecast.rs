@@ -25,6 +25,8 @@ pub struct Track {
 pub struct Weighed {
     /// The most likely peak of reserved bytes.
     pub peak: u64,
+    /// The last few forecasts agree.
+    pub converged: bool,
     /// To stay or to move, with the reason.
     pub verdict: Verdict,
 }
@@ -117,6 +119,7 @@ impl Track {
         };
         Some(Weighed {
             peak: forecast.peak,
+            converged: forecast.converged,
             verdict: decide(&forecast, &situation),
         })
     }

@@ -177,7 +177,7 @@ impl Machine {
             sample,
             watched: Vec::new(),
             surveyed_at: Some(Instant::now()),
-            measured_at: Instant::now(),
+            measured_at: None,
         };
         let thread = std::thread::Builder::new()
             .name("machine".to_owned())
@@ -227,13 +227,14 @@ struct Worker {
     sample: Duration,
     watched: Vec<Watched>,
     surveyed_at: Option<Instant>,
-    measured_at: Instant,
+    measured_at: Option<Instant>,
 }
 
 impl Worker {
     fn run(mut self, orders: &Receiver<Order>, mut answer: impl FnMut(Answer)) {
         loop {
-            let rest = self.sample.saturating_sub(self.measured_at.elapsed());
+            let waited = self.measured_at.map_or(self.sample, |last| last.elapsed());
+            let rest = self.sample.saturating_sub(waited);
             match orders.recv_timeout(rest) {
                 Ok(order) => {
                     if let Some(said) = self.carry_out(order) {
@@ -243,12 +244,12 @@ impl Worker {
                 Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            if self.measured_at.elapsed() >= self.sample {
+            if self.measured_at.is_none_or(|last| last.elapsed() >= self.sample) {
                 self.watched
                     .iter()
                     .filter_map(|on| self.measure(on))
                     .for_each(&mut answer);
-                self.measured_at = Instant::now();
+                self.measured_at = Some(Instant::now());
             }
             if self.surveyed_at.is_none_or(|last| last.elapsed() >= SURVEY) {
                 self.surveyed
@@ -277,6 +278,8 @@ impl Worker {
             },
             Order::Watch(watched) => {
                 self.watched = watched;
+                // At once: a short job may be over at the next round.
+                self.measured_at = None;
                 return None;
             }
             Order::Survey => {

@@ -75,6 +75,8 @@ pub enum Output {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Role {
     Unknown,
+    /// Asks for the status and nothing else: no reason to stay.
+    Onlooker,
     Command,
     Runner(JobId),
     Process(JobId),
@@ -84,6 +86,8 @@ pub(super) enum Role {
 pub(super) struct Client {
     pub credentials: Credentials,
     pub role: Role,
+    /// When it came; monotonic seconds.
+    pub since: f64,
 }
 
 /// See the [module](self).
@@ -220,6 +224,10 @@ impl Owner {
         for index in 0..self.gpus.len() {
             self.tell_gpu(index, now);
         }
+        // Those that run on may have to move.
+        for job in self.jobs.keys().copied().collect::<Vec<_>>() {
+            self.restrict(job, now);
+        }
         let there: Vec<Event> = self
             .slices
             .iter()
@@ -238,9 +246,23 @@ impl Owner {
         if !self.unsurveyed.is_empty() {
             return;
         }
-        let device_bytes = self.jobs.get(&job).map_or(0, |job| job.need);
-        let need = Need { device_bytes };
+        let Some(known) = self.jobs.get(&job) else { return };
+        let need = Need {
+            device_bytes: known.need,
+        };
+        self.restrict(job, now);
         self.step(now, Event::Arrived { job, need });
+    }
+
+    /// Tells the scheduler to which GPUs the user restricts a job.
+    fn restrict(&mut self, job: JobId, now: f64) {
+        let list = self
+            .jobs
+            .get(&job)
+            .and_then(|job| job.submission.visible_devices.as_deref());
+        if let Some(Ok(gpus)) = list.map(|list| self.visible(list)) {
+            self.step(now, Event::Restricted { job, gpus });
+        }
     }
 
     /// Queues all jobs that wait and have a runner; those that the scheduler knows are not changed by it.
@@ -299,10 +321,21 @@ impl Owner {
     }
 
     /// A connection is there.
-    pub fn connected(&mut self, peer: Peer, credentials: Credentials) {
+    pub fn connected(&mut self, peer: Peer, credentials: Credentials, now: f64) {
         let role = Role::Unknown;
-        self.clients.insert(peer, Client { credentials, role });
+        let client = Client {
+            credentials,
+            role,
+            since: now,
+        };
+        self.clients.insert(peer, client);
         self.had_client = true;
+    }
+
+    /// Whether somebody has come who has not said yet what for.
+    #[must_use]
+    pub fn has_newcomer(&self) -> bool {
+        self.clients.values().any(|client| client.role == Role::Unknown)
     }
 
     /// A connection is gone.
@@ -485,7 +518,14 @@ impl Owner {
         if !self.settings.private || self.stopping {
             return false;
         }
-        let busy = !self.clients.is_empty() || self.jobs.values().any(|job| job.state != JobState::Ended);
+        // Somebody who looks at the status every second is no reason to stay, and all start by being unknown.
+        let needed = |client: &Client| match client.role {
+            Role::Onlooker => false,
+            Role::Unknown => now - client.since >= IDLE_END,
+            Role::Command | Role::Runner(_) | Role::Process(_) => true,
+        };
+        let busy =
+            self.clients.values().any(needed) || self.jobs.values().any(|job| job.state != JobState::Ended);
         if busy || !self.had_client && now - self.started < FIRST_CLIENT {
             self.idle_since = None;
             return false;

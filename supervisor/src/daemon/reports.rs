@@ -138,6 +138,8 @@ impl Owner {
                 if job.state == JobState::Watched {
                     self.place_watched(id, devices);
                 }
+                // It has its context: what that costs can be measured.
+                self.watch_changed = true;
             }
             Told::OutOfMemory { asked, in_use, .. } => {
                 tracing::info!(job = %id, pid, asked, in_use, "the driver answered out of memory");
@@ -211,7 +213,12 @@ impl Owner {
             relaunch: self.relaunch,
         });
         let Some(weighed) = weighed else { return };
-        job.predicted = Some(weighed.peak);
+        // A forecast made near the end of a job is no feat. Kept is the one that was acted on, or the first
+        // that could have been.
+        let is_move = matches!(weighed.verdict, Verdict::Move { .. });
+        if is_move || (weighed.converged && job.predicted.is_none()) {
+            job.predicted = Some(weighed.peak);
+        }
         let (need, why) = match weighed.verdict {
             Verdict::Stay { reason } => {
                 tracing::debug!(job = %id, reason, "decision: stay");

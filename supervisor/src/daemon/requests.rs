@@ -10,15 +10,17 @@ use super::owner::{Owner, Role};
 use super::page::{JobPage, PageError};
 use super::process::ProcessId;
 use crate::control::{AttemptRecord, Grant, JobState, Reply, Request, Submission};
-use crate::schedule::Event;
+use crate::schedule::{Event, GpuIndex};
 
 impl Owner {
     /// Takes a request, with the descriptor that came along.
     pub fn request(&mut self, peer: Peer, request: Request, descriptor: Option<OwnedFd>, now: f64) {
-        if let Some(client) = self.clients.get_mut(&peer)
-            && client.role == Role::Unknown
-        {
-            client.role = Role::Command;
+        if let Some(client) = self.clients.get_mut(&peer) {
+            client.role = match (client.role, &request) {
+                (Role::Unknown | Role::Onlooker, Request::Status) => Role::Onlooker,
+                (Role::Unknown | Role::Onlooker, _) => Role::Command,
+                (role, _) => role,
+            };
         }
         match request {
             Request::Submit(submission) => self.submit(peer, submission, descriptor, now),
@@ -148,38 +150,31 @@ impl Owner {
             return Err(reason.clone());
         }
         match &submission.visible_devices {
-            Some(list) => self.check_visible(list),
+            Some(list) => self.visible(list).map(drop),
             None => Ok(()),
         }
     }
 
-    /// The user's `CUDA_VISIBLE_DEVICES` must name GPUs of this node, by index or by the start of a UUID.
-    fn check_visible(&self, list: &str) -> Result<(), String> {
+    /// The GPUs that the user's `CUDA_VISIBLE_DEVICES` names, by index or by the start of a UUID.
+    pub(super) fn visible(&self, list: &str) -> Result<Vec<GpuIndex>, String> {
         if list.trim().is_empty() {
             return Err("CUDA_VISIBLE_DEVICES is empty, which hides all GPUs; unset it".to_owned());
         }
-        let mut chosen = std::collections::BTreeSet::new();
-        for one in list.split(',').map(str::trim) {
-            let index = one.parse::<u32>().ok();
-            let found = self.gpus.iter().position(|gpu| {
-                Some(gpu.gpu.index) == index || one.starts_with("GPU-") && gpu.gpu.uuid.starts_with(one)
-            });
-            chosen.insert(found.ok_or_else(|| {
-                format!(
-                    "CUDA_VISIBLE_DEVICES has `{one}`, which is no GPU of this node ({} GPUs)",
-                    self.gpus.len()
-                )
-            })?);
-        }
-        if chosen.len() < self.gpus.len() {
-            return Err(format!(
-                "CUDA_VISIBLE_DEVICES={list} names {} of {} GPUs: jobs are placed over all GPUs of a supervisor; \
-                 unset it, or start `migm supervisor` for these GPUs alone",
-                chosen.len(),
-                self.gpus.len()
-            ));
-        }
-        Ok(())
+        list.split(',')
+            .map(str::trim)
+            .map(|one| {
+                let index = one.parse::<u32>().ok();
+                let found = self.gpus.iter().position(|gpu| {
+                    Some(gpu.gpu.index) == index || one.starts_with("GPU-") && gpu.gpu.uuid.starts_with(one)
+                });
+                found.map(GpuIndex).ok_or_else(|| {
+                    format!(
+                        "CUDA_VISIBLE_DEVICES has `{one}`, which is no GPU of this node ({} GPUs)",
+                        self.gpus.len()
+                    )
+                })
+            })
+            .collect()
     }
 
     fn resume(

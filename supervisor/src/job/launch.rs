@@ -24,6 +24,8 @@ pub struct Launch<'a> {
     pub grant: &'a Grant,
     /// The supervisor's socket.
     pub socket: &'a Path,
+    /// Where its processes find the job's counter page.
+    pub page: &'a Path,
     /// Standard input.
     pub stdin: Stdio,
     /// The signal mask that the runner itself was started with.
@@ -68,7 +70,8 @@ pub fn start(launch: Launch<'_>) -> Result<Attempt, CannotStart> {
     command
         .env("CUDA_VISIBLE_DEVICES", &grant.visible_device)
         .env("MIGM_SOCKET", launch.socket)
-        .env("MIGM_ATTEMPT", grant.attempt.to_string());
+        .env("MIGM_ATTEMPT", grant.attempt.to_string())
+        .env("MIGM_PAGE", launch.page);
     // A name from the grant's own environment wins over the user's, as everything there does.
     let before = |name: &str| {
         let granted = grant.environment.iter().find(|(granted, _)| granted == name);

@@ -4,10 +4,11 @@ use std::fs::File;
 use std::io;
 use std::num::NonZeroUsize;
 use std::ops::Deref;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::PathBuf;
 use std::ptr::NonNull;
 
-use migm_shared::page::CounterPage;
+use migm_shared::page::{CounterPage, file_name as page_name};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
@@ -27,13 +28,13 @@ pub struct JobPage {
 }
 
 impl JobPage {
-    /// Makes an empty page.
+    /// Makes an empty page, named after the job's nonce.
     ///
     /// # Errors
     /// The kernel has no memory or no memfd for us.
-    pub fn create() -> io::Result<Self> {
+    pub fn create(nonce: u64) -> io::Result<Self> {
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
-        let file = File::from(memfd_create("migm-page", flags)?);
+        let file = File::from(memfd_create(page_name(nonce).as_str(), flags)?);
         file.set_len(SIZE.get() as u64)?;
         // A peer that maps the page would die of SIGBUS if another could cut it short.
         let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
@@ -47,6 +48,13 @@ impl JobPage {
         };
         page.format();
         Ok(page)
+    }
+
+    /// Where this user's other processes find the page, for as long as this process lives. It needs no
+    /// supervisor, so a job that starts its work while that is away is counted like any other.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into()
     }
 
     /// The job's figures over all attempts and devices. A relaunched job meets a new device each time, so
@@ -116,14 +124,14 @@ mod tests {
 
     #[test]
     fn the_page_is_formatted_and_cannot_shrink() {
-        let page = JobPage::create().unwrap();
+        let page = JobPage::create(1).unwrap();
         assert!(page.is_formatted());
         assert!(ftruncate(&page.file, 4096).is_err());
     }
 
     #[test]
     fn figures_outlive_the_process_and_the_largest_device_counts() {
-        let page = JobPage::create().unwrap();
+        let page = JobPage::create(1).unwrap();
         for (device, bytes) in [(1_u8, 5_000), (2, 9_000)] {
             let index = page.device_index([device; 16]).unwrap();
             let slot = page.join(100, 1, u32::from(device)).unwrap();

@@ -1,5 +1,9 @@
 //! What `--report` writes of a job.
 
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
 use serde::Serialize;
 
 use crate::control::{AttemptRecord, Figures, Outcome};
@@ -80,6 +84,58 @@ pub struct Peak {
     pub device: Option<u64>,
 }
 
+/// The file that `--report` names. It is opened before the job starts, so that a place that cannot be written
+/// is found out in time, and changed only by the report itself: a job that never ran leaves nothing.
+#[derive(Debug)]
+pub struct ReportFile {
+    path: PathBuf,
+    file: File,
+    /// It was not there before, and nothing has been written to it.
+    is_empty_and_ours: bool,
+}
+
+impl ReportFile {
+    /// Opens it for writing.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let is_ours = !path.exists();
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path)?;
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            is_empty_and_ours: is_ours,
+        })
+    }
+
+    /// Puts the report in place of what was there.
+    ///
+    /// # Errors
+    /// The disk is full, or the kernel refuses otherwise.
+    pub fn write(mut self, record: &JobRecord) -> io::Result<()> {
+        let text = serde_json::to_string_pretty(record)?;
+        self.is_empty_and_ours = false;
+        // A pipe or a terminal has no length.
+        if self.file.metadata()?.is_file() {
+            self.file.set_len(0)?;
+        }
+        writeln!(&self.file, "{text}")
+    }
+}
+
+impl Drop for ReportFile {
+    fn drop(&mut self) {
+        if self.is_empty_and_ours {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
 /// The report of one job.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct JobRecord {
@@ -91,7 +147,7 @@ pub struct JobRecord {
     pub peak_bytes: u64,
     /// Peaks of all three kinds.
     pub peak: Peak,
-    /// The last forecast of the peak, if there was one.
+    /// The forecast of the peak that was acted on last, else the first that converged.
     pub predicted_peak_bytes: Option<u64>,
     /// Device allocations that succeeded, over all attempts.
     pub allocations: u64,
@@ -132,5 +188,34 @@ impl JobRecord {
             simulated: clock.simulated,
             time_scale: clock.time_scale,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_never_ran_leaves_the_report_file_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let (fresh, old) = (folder.path().join("fresh"), folder.path().join("old"));
+        std::fs::write(&old, "what was there").unwrap();
+        for path in [&fresh, &old] {
+            drop(ReportFile::open(path).unwrap());
+        }
+        assert!(!fresh.exists());
+        assert_eq!(std::fs::read_to_string(&old).unwrap(), "what was there");
+        assert!(ReportFile::open(&folder.path().join("no/such/folder")).is_err());
+    }
+
+    #[test]
+    fn a_report_takes_the_place_of_a_longer_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("report");
+        std::fs::write(&path, "x".repeat(10_000)).unwrap();
+        let record = JobRecord::new("job", &[], 0.0, &Figures::default(), None, &Clock::REAL);
+        ReportFile::open(&path).unwrap().write(&record).unwrap();
+        let read: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        assert_eq!(read["name"], "job");
     }
 }

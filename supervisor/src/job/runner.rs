@@ -1,8 +1,8 @@
 //! The runner's loop: signals, the supervisor's word and the clock, until the job is over.
 
-use std::fs::{File, OpenOptions};
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -13,7 +13,7 @@ use super::attempt::Attempt;
 use super::input::Input;
 use super::link::Link;
 use super::page::JobPage;
-use super::record::{Clock, JobRecord};
+use super::record::{Clock, JobRecord, ReportFile};
 use super::signals::{Signals, asks_to_end, shell_status};
 use super::terminal::{Terminal, stop};
 use super::{JobError, Order, monotonic, say};
@@ -68,7 +68,7 @@ struct Runner {
     attempts: Vec<AttemptRecord>,
     clock: Option<Clock>,
     last: Option<Box<JobStatus>>,
-    report: Option<File>,
+    report: Option<ReportFile>,
     /// A process that outlives the leader of the attempt, once the user has been told of it.
     left_behind: Option<i32>,
     /// When a user is told that the job waits, until it has been said.
@@ -80,23 +80,22 @@ struct Runner {
 /// # Errors
 /// See [`JobError`]; the job has not run then.
 pub fn run(order: Order) -> Result<u8, JobError> {
-    let report = order.report.as_ref().map(|path| {
-        let mut options = OpenOptions::new();
-        let file = options.create(true).truncate(true).write(true).open(path);
-        file.map_err(|source| JobError::Report {
+    let open = |path: &PathBuf| {
+        ReportFile::open(path).map_err(|source| JobError::Report {
             path: path.clone(),
             source,
         })
-    });
-    let report = report.transpose()?;
-    let page = JobPage::create().map_err(JobError::Page)?;
+    };
+    let report = order.report.as_ref().map(open).transpose()?;
+    let nonce = nonce();
+    let page = JobPage::create(nonce).map_err(JobError::Page)?;
     let input = Input::take(order.stdin_spool).map_err(JobError::Spool)?;
     // A supervisor started here is a child like any other: only later do orphans become ours too.
     let link = Link::open(&order.wanted)?;
     let signals = Signals::take()?;
     set_child_subreaper(true).map_err(JobError::system("become the parent of orphans"))?;
     let mut runner = Runner {
-        submission: submission(&order, &input),
+        submission: submission(&order, &input, nonce),
         submitted: monotonic(),
         terminal: Terminal::find(),
         order,
@@ -124,7 +123,7 @@ pub fn run(order: Order) -> Result<u8, JobError> {
     Ok(u8::try_from(status & 0xff).unwrap_or(u8::MAX))
 }
 
-fn submission(order: &Order, input: &Input) -> Submission {
+fn submission(order: &Order, input: &Input, nonce: u64) -> Submission {
     let mut room = SHOWN_COMMAND;
     let words = order
         .command
@@ -145,7 +144,7 @@ fn submission(order: &Order, input: &Input) -> Submission {
         use_existing: order.use_existing,
         batch: order.batch,
         part: order.part.clone(),
-        nonce: nonce(),
+        nonce,
         runner: std::process::id(),
     }
 }
@@ -286,10 +285,7 @@ impl Runner {
         let clock = self.clock.unwrap_or(Clock::REAL);
         let name = &self.order.name;
         let record = JobRecord::new(name, &self.attempts, self.submitted, &figures, predicted, &clock);
-        let written = serde_json::to_string_pretty(&record)
-            .map_err(std::io::Error::from)
-            .and_then(|text| writeln!(&file, "{text}"));
-        if let Err(error) = written {
+        if let Err(error) = file.write(&record) {
             say(format_args!("cannot write the report: {error}"));
         }
     }

@@ -7,7 +7,7 @@
 //! 3. [`SimulatedGpu::create`] makes a GPU in shared memory, and selects it for this process.
 //! 4. [`SimulatedGpu::node`] is NVML as on a real machine, loaded by path.
 
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint};
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
@@ -188,6 +188,7 @@ fn time_scale_of(library: &Library) -> Result<Option<f64>, libloading::Error> {
 type Create = unsafe extern "C" fn(*const c_char, c_int, f64, *mut c_char, usize) -> c_int;
 type ById = unsafe extern "C" fn(*const c_char) -> c_int;
 type Clear = unsafe extern "C" fn() -> c_int;
+type Keep = unsafe extern "C" fn(*const c_char, c_uint) -> c_int;
 type TimeScale = unsafe extern "C" fn(*mut f64) -> c_int;
 type LastError = unsafe extern "C" fn() -> *const c_char;
 
@@ -269,6 +270,19 @@ impl SimulatedGpu {
         }
         self.check(-1, || "reading the time scale".to_owned())?;
         Ok(1.0)
+    }
+
+    /// Keeps the GPU from being cleared while the process of this pid lives, though nobody uses it.
+    ///
+    /// # Errors
+    /// The library refused.
+    pub fn keep_for(&self, pid: u32) -> Result<(), SimError> {
+        let id = c_string(&self.id)?;
+        // SAFETY: the simulated library exports this symbol with this type.
+        let keep = unsafe { self.library.get::<Keep>(b"simgpuKeep\0") }?;
+        // SAFETY: the text ends in zero.
+        let code = unsafe { keep(id.as_ptr(), pid) };
+        self.check(code, || format!("keeping simulated GPU {}", self.id))
     }
 
     /// Removes the GPU's shared state. Processes that still use it keep what they have mapped.

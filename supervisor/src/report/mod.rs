@@ -26,7 +26,7 @@ pub struct JobLine {
     pub attempts: Vec<AttemptLine>,
     /// Peak of reserved bytes.
     pub peak_bytes: u64,
-    /// The last forecast of that, if there was one.
+    /// The forecast of that which was acted on last, else the first that converged.
     pub predicted_peak_bytes: Option<u64>,
 }
 

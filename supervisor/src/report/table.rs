@@ -146,6 +146,11 @@ pub fn batch(report: &BatchReport) -> String {
     text.push_str(&jobs.render());
     text.push('\n');
     text.push_str(&sums.render());
+    for job in &report.jobs {
+        for why in job.attempts.iter().filter_map(|attempt| attempt.why.as_ref()) {
+            let _ = writeln!(text, "{}: {why}", job.name);
+        }
+    }
     for part in &report.parts {
         let ratio =
             |value: Option<f64>| value.map_or_else(|| "not measured".into(), |value| format!("{value:.2}"));

@@ -51,8 +51,19 @@ pub struct BatchOptions {
     pub migm: PathBuf,
     /// Which supervisor.
     pub wanted: Wanted,
-    /// The jobs' standard output goes to standard error, because ours is for one document.
-    pub output_to_stderr: bool,
+    /// Where the jobs' standard output goes.
+    pub output: Output,
+}
+
+/// Where the jobs' standard output goes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Output {
+    /// To ours.
+    Inherit,
+    /// To standard error, because ours is for one document.
+    Stderr,
+    /// Nowhere.
+    Discard,
 }
 
 /// What happens meanwhile, for those who show it.
@@ -391,8 +402,14 @@ impl Batch<'_> {
             .env("MIGM_SOCKET", self.link.path())
             .stdin(Stdio::null())
             .process_group(0);
-        if self.options.output_to_stderr {
-            command.stdout(stderr().map_err(|source| self.cannot_spawn(source))?);
+        match self.options.output {
+            Output::Inherit => {}
+            Output::Stderr => {
+                command.stdout(stderr().map_err(|source| self.cannot_spawn(source))?);
+            }
+            Output::Discard => {
+                command.stdout(Stdio::null());
+            }
         }
         let mask = *self.signals.before();
         let unblock = move || {

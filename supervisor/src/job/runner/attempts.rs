@@ -42,10 +42,12 @@ impl Runner {
             }
         };
         let terminal = self.terminal.offer();
+        let page = self.page.path();
         let launch = Launch {
             command: &self.order.command,
             grant: &grant,
             socket: self.link.path(),
+            page: &page,
             stdin,
             mask: self.signals.before(),
             terminal,
