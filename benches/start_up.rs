@@ -84,6 +84,19 @@ fn start_one(command: &mut Command) -> Child {
     command.spawn().expect("the program starts")
 }
 
+/// `Some` for a program that fails, or has not ended by `limit`: some libraries lock up.
+fn failed(child: &mut Child, limit: Instant) -> Option<()> {
+    while Instant::now() < limit {
+        if let Some(status) = child.try_wait().expect("a status") {
+            return (!status.success()).then_some(());
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    child.kill().expect("our child");
+    child.wait().expect("a status");
+    Some(())
+}
+
 fn at_once(place: &Place, preloads: &[Preload], program: &Path, context_ms: u32) {
     let mut times = vec![Vec::new(); preloads.len()];
     let mut spent = vec![Duration::ZERO; preloads.len()];
@@ -99,12 +112,14 @@ fn at_once(place: &Place, preloads: &[Preload], program: &Path, context_ms: u32)
                     start_one(command.env("QUIET_CONTEXT_MS", context_ms.to_string()))
                 })
                 .collect();
-            let ended = running.iter_mut().map(|child| child.wait().expect("a status"));
-            let failed = ended.filter(|status| !status.success()).count();
+            let failed = running
+                .iter_mut()
+                .filter_map(|child| failed(child, start + PATIENCE))
+                .count();
             spent[index] += start.elapsed();
             times[index].push(start.elapsed().as_secs_f64() * 1e3);
             if failed > 0 {
-                println!("{failed} of {AT_ONCE} failed with {}", preload.name);
+                println!("{failed} of {AT_ONCE} failed or locked up with {}", preload.name);
             }
         }
     }
