@@ -16,7 +16,7 @@ const STARTS: usize = 400;
 const AT_ONCE: usize = 300;
 const ROUNDS: usize = 7;
 /// A preload that has taken this long in all is not tried again.
-const PATIENCE: Duration = Duration::from_secs(40);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 const INIT: &str = "int cuInit(unsigned); int main(void) { return cuInit(0); }";
 const FIRST_ALLOCATION: &str = "
