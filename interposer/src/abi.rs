@@ -82,6 +82,47 @@ pub struct Array3dDescriptor {
     pub flags: c_uint,
 }
 
+/// `CUDA_ARRAY_DESCRIPTOR_v1`: as [`ArrayDescriptor`], with 32-bit sizes.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct ArrayDescriptorV1 {
+    width: c_uint,
+    height: c_uint,
+    format: c_int,
+    channels: c_uint,
+}
+
+/// `CUDA_ARRAY3D_DESCRIPTOR_v1`: as [`Array3dDescriptor`], with 32-bit sizes.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Array3dDescriptorV1 {
+    width: c_uint,
+    height: c_uint,
+    depth: c_uint,
+    format: c_int,
+    channels: c_uint,
+    flags: c_uint,
+}
+
+/// `CUipcMemHandle`: passed by value.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct IpcHandle([u8; 64]);
+
+/// The start of `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`; the rest is never looked at.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct ExternalMemoryDescriptor {
+    kind: c_int,
+    handle: [u64; 2],
+    /// Bytes of the memory.
+    pub size: u64,
+}
+
+/// `CUDA_ARRAY3D_LAYERED`: the depth is a number of layers, the same at each level of a mipmap.
+const LAYERED: c_uint = 0x01;
+/// `CUDA_ARRAY3D_CUBEMAP`: the depth is a number of faces.
+const CUBE: c_uint = 0x04;
 /// `CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING`: such an array has no memory until it is mapped.
 const UNBACKED: c_uint = 0x40 | 0x80;
 
@@ -93,7 +134,60 @@ impl ArrayDescriptor {
     }
 }
 
+impl ArrayDescriptorV1 {
+    /// Bytes of the array's elements; `None` for a format we do not know.
+    #[must_use]
+    pub fn bytes(&self) -> Option<u64> {
+        element_bytes(
+            self.format,
+            self.channels,
+            self.width as usize,
+            self.height as usize,
+        )
+    }
+}
+
+impl Array3dDescriptorV1 {
+    /// Bytes of the array's elements; `None` for a format we do not know.
+    #[must_use]
+    pub fn bytes(&self) -> Option<u64> {
+        let wide = Array3dDescriptor {
+            width: self.width as usize,
+            height: self.height as usize,
+            depth: self.depth as usize,
+            format: self.format,
+            channels: self.channels,
+            flags: self.flags,
+        };
+        wide.bytes()
+    }
+}
+
 impl Array3dDescriptor {
+    /// Bytes of a mipmapped array of so many levels, each half as large in each dimension as the one before;
+    /// the driver makes one at least, and none below a single element.
+    #[must_use]
+    pub fn mipmapped_bytes(&self, levels: c_uint) -> Option<u64> {
+        // Layers, and the six faces of a cube, stay.
+        let depth = if self.flags & (LAYERED | CUBE) == 0 {
+            self.depth
+        } else {
+            0
+        };
+        let longest = self.width.max(self.height).max(depth).max(1);
+        let levels = levels.clamp(1, longest.ilog2() + 1);
+        (0..levels).try_fold(0_u64, |sum, level| {
+            let halved = |size: usize| if size == 0 { 0 } else { (size >> level).max(1) };
+            let one = Self {
+                width: halved(self.width),
+                height: halved(self.height),
+                depth: if depth == 0 { self.depth } else { halved(depth) },
+                ..*self
+            };
+            sum.checked_add(one.bytes()?)
+        })
+    }
+
     /// Bytes of the array's elements; `None` for a format we do not know.
     #[must_use]
     pub fn bytes(&self) -> Option<u64> {
@@ -161,6 +255,44 @@ mod tests {
     }
 
     #[test]
+    fn a_mipmapped_array_is_all_its_levels() {
+        let flat = Array3dDescriptor {
+            width: 8,
+            height: 4,
+            depth: 0,
+            format: 0x20,
+            channels: 1,
+            flags: 0,
+        };
+        assert_eq!(flat.mipmapped_bytes(1), Some(4 * 32));
+        assert_eq!(flat.mipmapped_bytes(0), Some(4 * 32));
+        assert_eq!(flat.mipmapped_bytes(4), Some(4 * (32 + 8 + 2 + 1)));
+        assert_eq!(flat.mipmapped_bytes(9), flat.mipmapped_bytes(4));
+        let solid = Array3dDescriptor { depth: 2, ..flat };
+        assert_eq!(solid.mipmapped_bytes(2), Some(4 * (64 + 8)));
+        let layers = Array3dDescriptor {
+            flags: LAYERED,
+            ..solid
+        };
+        assert_eq!(layers.mipmapped_bytes(2), Some(4 * (64 + 16)));
+    }
+
+    #[test]
+    fn the_older_descriptors_have_32_bit_sizes() {
+        let old = Array3dDescriptorV1 {
+            width: 16,
+            height: 8,
+            depth: 0,
+            format: 0x20,
+            channels: 4,
+            flags: 0,
+        };
+        assert_eq!(old.bytes(), Some(16 * 8 * 16));
+        assert_eq!(size_of::<Array3dDescriptorV1>(), 24);
+        assert_eq!(size_of::<ArrayDescriptorV1>(), 16);
+    }
+
+    #[test]
     fn a_sparse_array_has_no_bytes_of_its_own() {
         let sparse = Array3dDescriptor {
             width: 100,
@@ -195,5 +327,6 @@ mod tests {
     fn the_location_lies_where_cuda_h_puts_it() {
         assert_eq!(std::mem::offset_of!(AllocationProp, location), 8);
         assert_eq!(size_of::<Array3dDescriptor>(), 40);
+        assert_eq!(std::mem::offset_of!(ExternalMemoryDescriptor, size), 24);
     }
 }

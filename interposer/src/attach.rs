@@ -97,6 +97,11 @@ impl Attachment {
         self.devices.seen().next().map(|(index, _)| index)
     }
 
+    /// Page index and ordinal of each device that the process sees.
+    pub fn ordinals(&self) -> impl Iterator<Item = (usize, i32)> {
+        self.devices.ordinals()
+    }
+
     /// Page index and UUID of each device that the process sees.
     pub fn devices(&self) -> impl Iterator<Item = (usize, [u8; 16])> {
         self.devices.seen()

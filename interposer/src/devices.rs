@@ -57,6 +57,13 @@ impl Devices {
         found.map(|device| device.1)
     }
 
+    /// Page index and ordinal of each.
+    pub fn ordinals(&self) -> impl Iterator<Item = (usize, Ordinal)> {
+        self.list[..self.count]
+            .iter()
+            .map(|&(ordinal, index, _)| (index, ordinal))
+    }
+
     /// Page index and UUID of each.
     pub fn seen(&self) -> impl Iterator<Item = (usize, Uuid)> {
         self.list[..self.count]

@@ -39,6 +39,14 @@ pub fn next_dlvsym() -> usize {
     found.map_or(0, NonZeroUsize::get)
 }
 
+/// The `dlopen` that the program would have called without us; 0 where there is none.
+#[must_use]
+pub fn next_dlopen() -> usize {
+    static NEXT: OnceNonZeroUsize = OnceNonZeroUsize::new();
+    let found = NEXT.get_or_try_init(|| elf::definitions(c"dlopen").next.ok_or(()));
+    found.map_or(0, NonZeroUsize::get)
+}
+
 /// The C library's `dlsym`. As the caller is this object, `RTLD_NEXT` means "behind us".
 ///
 /// # Safety

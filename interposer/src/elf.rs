@@ -62,10 +62,13 @@ fn headers(info: &libc::dl_phdr_info) -> &[libc::Elf64_Phdr] {
 }
 
 fn contains_us(info: &libc::dl_phdr_info) -> bool {
-    let here = definitions as *const () as u64;
+    contains(info, definitions as *const () as u64)
+}
+
+fn contains(info: &libc::dl_phdr_info, address: u64) -> bool {
     headers(info).iter().any(|header| {
         let start = info.dlpi_addr.wrapping_add(header.p_vaddr);
-        header.p_type == libc::PT_LOAD && (start..start.wrapping_add(header.p_memsz)).contains(&here)
+        header.p_type == libc::PT_LOAD && (start..start.wrapping_add(header.p_memsz)).contains(&address)
     })
 }
 
@@ -92,32 +95,47 @@ const DT_STRTAB: i64 = 5;
 const DT_SYMTAB: i64 = 6;
 const DT_GNU_HASH: i64 = 0x6fff_fef5;
 
-/// Looks `name` up in one object by its GNU hash table, which each glibc since 2.5 has.
-fn lookup(info: &libc::dl_phdr_info, name: &CStr) -> Option<NonZeroUsize> {
-    let base = info.dlpi_addr;
-    let dynamic = headers(info)
-        .iter()
-        .find(|header| header.p_type == libc::PT_DYNAMIC)?;
-    let mut entry = address(base.wrapping_add(dynamic.p_vaddr)) as *const Dynamic;
-    let (mut names, mut symbols, mut hash) = (None, None, None);
-    loop {
-        // SAFETY: the dynamic section of a loaded object is mapped and ends with a zero tag.
-        let Dynamic { tag, value } = unsafe { entry.read() };
-        // The loader has relocated the values of ordinary objects, but not those of the vdso.
-        let place = Some(if value < base {
+/// The dynamic section of a loaded object: tags and places. A tag whose value is no place comes out wrong and is
+/// not asked for here, but for [`raw_entries`].
+fn entries(base: u64, dynamic: &libc::Elf64_Phdr) -> impl Iterator<Item = (i64, u64)> {
+    // The loader has relocated the values of ordinary objects, but not those of the vdso.
+    raw_entries(base, dynamic).map(move |(tag, value)| {
+        let place = if value < base {
             value.wrapping_add(base)
         } else {
             value
-        });
-        match tag {
-            0 => break,
-            DT_STRTAB => names = place,
-            DT_SYMTAB => symbols = place,
-            DT_GNU_HASH => hash = place,
-            _ => {}
+        };
+        (tag, place)
+    })
+}
+
+/// The dynamic section as it is.
+fn raw_entries(base: u64, dynamic: &libc::Elf64_Phdr) -> impl Iterator<Item = (i64, u64)> {
+    let mut entry = address(base.wrapping_add(dynamic.p_vaddr)) as *const Dynamic;
+    std::iter::from_fn(move || {
+        // SAFETY: the dynamic section of a loaded object is mapped and ends with a zero tag, which is not passed.
+        let Dynamic { tag, value } = unsafe { entry.read() };
+        if tag == 0 {
+            return None;
         }
         // SAFETY: the zero tag has not been met, so another entry follows.
         entry = unsafe { entry.add(1) };
+        Some((tag, value))
+    })
+}
+
+/// Looks `name` up in one object by its GNU hash table, which each glibc since 2.5 has.
+fn lookup(info: &libc::dl_phdr_info, name: &CStr) -> Option<NonZeroUsize> {
+    let base = info.dlpi_addr;
+    let dynamic = dynamic(info)?;
+    let (mut names, mut symbols, mut hash) = (None, None, None);
+    for (tag, place) in entries(base, dynamic) {
+        match tag {
+            DT_STRTAB => names = Some(place),
+            DT_SYMTAB => symbols = Some(place),
+            DT_GNU_HASH => hash = Some(place),
+            _ => {}
+        }
     }
     let table = GnuHash {
         words: address(hash?) as *const u32,
@@ -126,6 +144,114 @@ fn lookup(info: &libc::dl_phdr_info, name: &CStr) -> Option<NonZeroUsize> {
     };
     let value = table.find(name)?;
     NonZeroUsize::new(address(base.wrapping_add(value)))
+}
+
+fn dynamic(info: &libc::dl_phdr_info) -> Option<&libc::Elf64_Phdr> {
+    headers(info)
+        .iter()
+        .find(|header| header.p_type == libc::PT_DYNAMIC)
+}
+
+/// A function that an object imports.
+#[derive(Clone, Copy, Debug)]
+pub struct Import<'a> {
+    /// The object's path; empty for the program itself.
+    pub object: &'a CStr,
+    /// The function's name.
+    pub name: &'a CStr,
+    /// Where calls of it go; `None` while that is not decided yet.
+    pub target: Option<usize>,
+}
+
+/// Visits the functions that each loaded object but this one imports from others.
+pub fn imports(mut visit: impl FnMut(Import<'_>)) {
+    let mut visit: &mut dyn FnMut(Import<'_>) = &mut visit;
+    let data = (&raw mut visit).cast::<c_void>();
+    // SAFETY: `visit_imports` gets `data` back unchanged while `visit` lives, and no copy outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(visit_imports), data) };
+}
+
+unsafe extern "C" fn visit_imports(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
+    // SAFETY: the loader passes a valid record that lives until we return.
+    let info = unsafe { &*info };
+    // SAFETY: `data` is the closure that `imports` passed in, and nothing else refers to it meanwhile.
+    let visit = unsafe { &mut *data.cast::<&mut dyn FnMut(Import<'_>)>() };
+    if !contains(info, definitions as *const () as u64) && !info.dlpi_name.is_null() {
+        imports_of(info, visit);
+    }
+    0
+}
+
+/// One relocation.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Rela {
+    offset: u64,
+    info: u64,
+    addend: i64,
+}
+
+const DT_PLTRELSZ: i64 = 2;
+const DT_RELA: i64 = 7;
+const DT_RELASZ: i64 = 8;
+const DT_JMPREL: i64 = 23;
+
+/// Kinds of relocations that stand for a function's whole address.
+#[cfg(target_arch = "x86_64")]
+const ADDRESSES: [u64; 3] = [1, 6, 7];
+/// Kinds of relocations that stand for a function's whole address.
+#[cfg(target_arch = "aarch64")]
+const ADDRESSES: [u64; 3] = [257, 1025, 1026];
+
+fn imports_of(info: &libc::dl_phdr_info, visit: &mut dyn FnMut(Import<'_>)) -> Option<()> {
+    let (base, dynamic) = (info.dlpi_addr, dynamic(info)?);
+    let place = |wanted| {
+        entries(base, dynamic)
+            .find(|entry| entry.0 == wanted)
+            .map(|entry| entry.1)
+    };
+    let size = |wanted| {
+        raw_entries(base, dynamic)
+            .find(|entry| entry.0 == wanted)
+            .map(|entry| entry.1)
+    };
+    let table = GnuHash {
+        words: std::ptr::null(),
+        symbols: address(place(DT_SYMTAB)?) as *const libc::Elf64_Sym,
+        names: address(place(DT_STRTAB)?) as *const libc::c_char,
+    };
+    // SAFETY: the loader gives each object a name that ends in a zero byte.
+    let object = unsafe { CStr::from_ptr(info.dlpi_name) };
+    for (start, bytes) in [(DT_JMPREL, DT_PLTRELSZ), (DT_RELA, DT_RELASZ)] {
+        let (Some(start), Some(bytes)) = (place(start), size(bytes)) else {
+            continue;
+        };
+        let count = address(bytes) / size_of::<Rela>();
+        // SAFETY: a loaded object keeps its relocations mapped, as many as it says.
+        let relocations = unsafe { std::slice::from_raw_parts(address(start) as *const Rela, count) };
+        for relocation in relocations {
+            let Ok(symbol) = u32::try_from(relocation.info >> 32) else {
+                continue;
+            };
+            if symbol == 0 || !ADDRESSES.contains(&(relocation.info & 0xffff_ffff)) {
+                continue;
+            }
+            let symbol = table.symbol(symbol);
+            if symbol.st_shndx != 0 {
+                continue;
+            }
+            let slot = address(base.wrapping_add(relocation.offset)) as *const u64;
+            // SAFETY: the slot of a relocation is a word of the loaded object; the loader may be writing it.
+            let target = unsafe { slot.read_volatile() };
+            visit(Import {
+                object,
+                name: table.name(symbol),
+                // Until the first call a slot leads back into the object itself.
+                target: (!contains(info, target)).then(|| address(target)),
+            });
+        }
+    }
+    Some(())
 }
 
 fn address(value: u64) -> usize {
@@ -202,6 +328,18 @@ mod tests {
         assert_eq!(found.libc.unwrap().get(), libc::getpid as *const () as usize);
         assert!(definitions(c"dlsym").libc.is_some());
         assert!(definitions(c"dlvsym").libc.is_some());
+    }
+
+    #[test]
+    fn imports_of_other_objects_lead_to_other_objects() {
+        let (mut decided, mut of_us) = (0, 0);
+        imports(|import| {
+            decided += usize::from(import.target.is_some());
+            of_us += usize::from(import.object == c"");
+        });
+        // The C library imports from the loader, which decides that at once.
+        assert!(decided > 0);
+        assert_eq!(of_us, 0, "the test itself contains us");
     }
 
     #[test]

@@ -127,8 +127,8 @@ pub fn after<T>(real: impl FnOnce() -> Status, then: impl FnOnce() -> T) -> Stat
     })
 }
 
-/// An allocation of memory that no device runs out of.
-pub fn allocate_host(real: impl FnOnce() -> Status, granted: impl FnOnce() -> Option<Grant>) -> Status {
+/// An allocation that is no part of the reserved bytes: no refusal of it tells of a device out of memory.
+pub fn allocate_apart(real: impl FnOnce() -> Status, granted: impl FnOnce() -> Option<Grant>) -> Status {
     let granted = || granted().map(|grant| Thread::with(|thread| ledger::record(thread, grant)));
     after(real, granted)
 }

@@ -24,15 +24,26 @@
 //!
 //! # Exported symbols
 //!
-//! `dlsym`, `dlvsym`;
+//! `dlsym`, `dlvsym`, `dlopen`;
 //! `cuGetProcAddress`, `cuGetProcAddress_v2`;
 //! `cuMemAlloc`, `cuMemAlloc_v2`, `cuMemAllocPitch`, `cuMemAllocPitch_v2`, `cuMemAllocManaged`, `cuMemFree`,
 //! `cuMemFree_v2`;
 //! `cuMemAllocAsync`, `cuMemAllocAsync_ptsz`, `cuMemAllocFromPoolAsync`, `cuMemAllocFromPoolAsync_ptsz`,
 //! `cuMemFreeAsync`, `cuMemFreeAsync_ptsz`;
-//! `cuMemAllocHost`, `cuMemAllocHost_v2`, `cuMemHostAlloc`, `cuMemFreeHost`;
+//! `cuMemPoolCreate`, `cuMemPoolDestroy`;
+//! `cuMemAllocHost`, `cuMemAllocHost_v2`, `cuMemHostAlloc`, `cuMemFreeHost`, `cuMemHostRegister`,
+//! `cuMemHostRegister_v2`, `cuMemHostUnregister`;
 //! `cuMemCreate`, `cuMemRelease`, `cuMemMap`, `cuMemUnmap`, `cuMemRetainAllocationHandle`;
-//! `cuArrayCreate_v2`, `cuArray3DCreate_v2`, `cuArrayDestroy`;
+//! `cuArrayCreate`, `cuArrayCreate_v2`, `cuArray3DCreate`, `cuArray3DCreate_v2`, `cuArrayDestroy`,
+//! `cuMipmappedArrayCreate`, `cuMipmappedArrayDestroy`;
+//! `cuIpcOpenMemHandle`, `cuIpcOpenMemHandle_v2`, `cuIpcCloseMemHandle`, `cuMemPoolImportPointer`,
+//! `cuMemImportFromShareableHandle`, `cuImportExternalMemory`, `cuDestroyExternalMemory`;
+//! `cuGraphAddMemAllocNode`, `cuGraphAddNode`, `cuGraphAddNode_v2`, `cuDeviceGraphMemTrim`,
+//! `cuStreamBeginCapture`, `cuStreamBeginCapture_ptsz`, `cuStreamBeginCapture_v2`,
+//! `cuStreamBeginCapture_v2_ptsz`, `cuStreamBeginCaptureToGraph`, `cuStreamBeginCaptureToGraph_ptsz`;
+//! `cuCtxCreate`, `cuCtxCreate_v2`, `cuCtxCreate_v3`, `cuCtxCreate_v4`, `cuCtxDestroy`, `cuCtxDestroy_v2`,
+//! `cuDevicePrimaryCtxRelease`, `cuDevicePrimaryCtxRelease_v2`, `cuDevicePrimaryCtxReset`,
+//! `cuDevicePrimaryCtxReset_v2`, `cuGreenCtxCreate`, `cuGreenCtxDestroy`;
 //! `cuCtxSynchronize`, `cuCtxSynchronize_v2`, `cuStreamSynchronize`, `cuStreamSynchronize_ptsz`.
 //!
 //! A test compares this list, the rows and the built file. `cuGetExportTable` is left alone: the runtime
@@ -41,6 +52,7 @@
 
 pub mod abi;
 pub mod attach;
+pub mod bypass;
 pub mod caller;
 pub mod descriptor;
 pub mod devices;
@@ -53,6 +65,7 @@ pub mod ledger;
 pub mod link;
 pub mod log;
 pub mod notes;
+mod old_libc;
 pub mod pagefile;
 pub mod sender;
 pub mod settings;

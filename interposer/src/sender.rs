@@ -9,6 +9,7 @@ use migm_shared::frame::encode;
 use migm_shared::report::{Event, Report, Sample};
 
 use crate::attach::Attachment;
+use crate::bypass::Bypasses;
 use crate::caller::Caller;
 use crate::descriptor::Descriptor;
 use crate::link::{Sent, Socket};
@@ -47,6 +48,7 @@ pub fn start(
         events: Vec::new(),
         lost: 0,
         told: Vec::new(),
+        bypasses: Bypasses::new(),
         latest_ns: 0,
     };
     let work = move || {
@@ -73,6 +75,8 @@ struct Sender {
     lost: u64,
     /// What was told last of each device.
     told: Vec<Option<Figures>>,
+    /// Libraries that are not seen.
+    bypasses: Bypasses,
     /// The time of the last sample: samples go out in order of time.
     latest_ns: u64,
 }
@@ -155,6 +159,9 @@ impl Sender {
             }
         }
         self.lost += self.attachment.notes.take_lost();
+        for cause in self.bypasses.look() {
+            self.keep(Event::Blind { cause });
+        }
         marks
     }
 

@@ -124,6 +124,31 @@ pub fn swap_proc(
     found.and_then(hook).unwrap_or(returned)
 }
 
+/// The base name, if some form of that function takes or gives memory and has a row.
+#[must_use]
+pub fn held_by_base(name: &CStr) -> Option<&'static CStr> {
+    let row = rows().find(|row| row.base == name)?;
+    let base = row.base.to_bytes();
+    let moves_memory = [
+        "cuMem",
+        "cuArray",
+        "cuMipmappedArray",
+        "cuIpc",
+        "cuGraphAdd",
+        "cuCtx",
+        "cuDevicePrimaryCtx",
+    ]
+    .iter()
+    .any(|start| base.starts_with(start.as_bytes()));
+    (moves_memory && !base.starts_with(b"cuMemcpy")).then_some(row.base)
+}
+
+/// Whether an address is one of our own functions: a driver may look a name up in the whole process.
+#[must_use]
+pub fn is_hook(address: NonZeroUsize) -> bool {
+    rows().any(|row| row.hook as usize == address.get())
+}
+
 /// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`.
 const PER_THREAD: u64 = 2;
 
@@ -169,12 +194,21 @@ mod tests {
     }
 
     #[test]
-    fn neither_cublas_nor_curl_is_the_driver() {
+    fn forms_that_we_do_not_know_matter_where_memory_is_moved() {
+        assert_eq!(held_by_base(c"cuMemAlloc"), Some(c"cuMemAlloc"));
+        assert_eq!(held_by_base(c"cuCtxCreate"), Some(c"cuCtxCreate"));
+        assert_eq!(held_by_base(c"cuStreamSynchronize"), None);
+        assert_eq!(held_by_base(c"cuLaunchKernel"), None);
+    }
+
+    #[test]
+    fn neither_cublas_nor_nvml_nor_curl_is_the_driver() {
         let is = |name: &CStr| {
             // SAFETY: a `CStr` ends in a zero byte.
             unsafe { is_driver_name(name.as_ptr()) }
         };
         assert!(is(c"cuInit"));
+        assert!(!is(c"nvmlInit_v2") && !is(c"cudaMalloc"));
         assert!(!is(c"cublasCreate_v2") && !is(c"curl_easy_init") && !is(c"cu") && !is(c""));
     }
 }

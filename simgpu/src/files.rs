@@ -447,10 +447,8 @@ mod tests {
         let mapping = Mapping::create(&plan("a100-40gb").unwrap()).unwrap();
         mapping.layout.set(LAYOUT + 1);
         let text = Mapping::open(mapping.id()).unwrap_err().to_string();
-        assert!(
-            text.ends_with("has layout 2, this program reads layout 1"),
-            "{text}"
-        );
+        let expected = format!("has layout {}, this program reads layout {LAYOUT}", LAYOUT + 1);
+        assert!(text.ends_with(&expected), "{text}");
         remove(mapping.id()).unwrap();
     }
 

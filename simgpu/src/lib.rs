@@ -26,6 +26,7 @@ pub mod model;
 pub mod placement;
 mod power;
 mod process;
+pub mod segment;
 mod state;
 mod tenant;
 mod visible;
@@ -34,4 +35,5 @@ pub use machine::{
     AttachError, CopyMark, DeviceInfo, DeviceRef, KernelMark, Machine, MemoryInfo, OpenError, OutOfMemory,
     SliceRef, Tenant,
 };
+pub use segment::{SegmentId, ShareError};
 pub use tenant::ProcessUse;

@@ -1,7 +1,8 @@
 //! The layout of the memory that all processes of one simulated machine share.
 //!
 //! ```text
-//! header | lock | 64 GPUs (mode, energy meter, 16 GPU instances x 8 compute instances) | 4096 process records
+//! header | lock | 64 GPUs (mode, energy meter, 16 GPU instances x 8 compute instances) | 4096 process records |
+//! 512 shared segments | 2048 holds of them
 //! ```
 //!
 //! Each field is an atomic that is read and written under the lock, so a torn or reordered view cannot be had; a
@@ -18,7 +19,7 @@ use crate::process::Process;
 /// The first eight bytes of a state.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"MIGMSIMG");
 /// Changes with every change of the layout or of its meaning.
-pub(crate) const LAYOUT: u64 = 3;
+pub(crate) const LAYOUT: u64 = 4;
 /// GPUs of one machine.
 pub const GPUS: usize = 64;
 /// GPU instances of one GPU: ids 0 to 14.
@@ -27,6 +28,10 @@ pub(crate) const GPU_INSTANCES: usize = 16;
 pub(crate) const COMPUTE_INSTANCES: usize = 8;
 /// Processes times devices that each uses.
 pub(crate) const RECORDS: usize = 4096;
+/// Pieces of memory that are shared between processes.
+pub(crate) const SEGMENTS: usize = 512;
+/// Processes times shared pieces that each holds.
+pub(crate) const HOLDS: usize = 2048;
 /// Stands for "the whole GPU" where an instance id is expected, as in NVML.
 pub(crate) const WHOLE: u32 = u32::MAX;
 
@@ -93,6 +98,13 @@ pub(crate) struct State {
     pub(crate) keeper_start: Word64,
     pub(crate) gpus: [Gpu; GPUS],
     pub(crate) records: [Record; RECORDS],
+    /// No segment, and no hold, at or above these was ever used.
+    pub(crate) segments_end: Word32,
+    pub(crate) holds_end: Word32,
+    /// Counts segments and holds, in the order in which they came.
+    pub(crate) orders: Word64,
+    pub(crate) segments: [Segment; SEGMENTS],
+    pub(crate) holds: [Hold; HOLDS],
 }
 
 #[repr(C)]
@@ -160,6 +172,38 @@ pub(crate) struct Record {
     pub(crate) bytes: Word64,
     /// Multiprocessors wanted by its running kernels, summed.
     pub(crate) sms: Word64,
+}
+
+/// Memory that several processes can hold; see [`crate::segment`].
+#[repr(C)]
+pub(crate) struct Segment {
+    pub(crate) used: Word32,
+    pub(crate) gpu: Word32,
+    pub(crate) gi: Word32,
+    spare: Word32,
+    pub(crate) id: Word64,
+    pub(crate) bytes: Word64,
+}
+
+/// A process that holds a segment.
+#[repr(C)]
+pub(crate) struct Hold {
+    pub(crate) used: Word32,
+    pub(crate) pid: Word32,
+    pub(crate) start: Word64,
+    pub(crate) segment: Word64,
+    pub(crate) order: Word64,
+    pub(crate) ci: Word32,
+    spare: Word32,
+}
+
+impl Hold {
+    pub(crate) fn process(&self) -> Process {
+        Process {
+            pid: self.pid.get(),
+            start: self.start.get(),
+        }
+    }
 }
 
 impl Record {
@@ -321,10 +365,12 @@ impl State {
 
     /// Bytes held on a GPU's instance, or on the whole GPU with [`WHOLE`].
     pub(crate) fn bytes_used(&self, gpu: u32, gi: u32) -> u64 {
-        self.used_records()
-            .filter(|record| record.is_on(gpu, gi))
-            .map(|record| record.bytes.get())
-            .sum()
+        let own = self.used_records().filter(|record| record.is_on(gpu, gi));
+        let shared = self
+            .live_segments()
+            .filter(|segment| segment.gpu.get() == gpu && segment.gi.get() == gi);
+        own.map(|record| record.bytes.get()).sum::<u64>()
+            + shared.map(|segment| segment.bytes.get()).sum::<u64>()
     }
 }
 
@@ -347,6 +393,7 @@ mod tests {
     #[test]
     fn the_layout_is_pinned() {
         assert_eq!(size_of::<Record>(), 48);
+        assert_eq!((size_of::<Segment>(), size_of::<Hold>()), (32, 40));
         assert_eq!(size_of::<ComputeInstance>(), 24);
         assert_eq!(size_of::<GpuInstance>(), 16 + 8 * 24);
         assert_eq!(std::mem::offset_of!(State, lock), 16);

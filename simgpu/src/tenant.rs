@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::files::Mapping;
 use crate::machine::{AttachError, DeviceRef, Machine, MemoryInfo, OutOfMemory};
 use crate::process::Process;
-use crate::state::{Gpu, RECORDS, Record, State, WHOLE, monotonic};
+use crate::state::{Gpu, RECORDS, Record, Segment, State, WHOLE, monotonic};
 
 /// How often activity changes look for dead processes, nanoseconds of wall time.
 const LOOK_AGAIN: u64 = 10_000_000;
@@ -59,7 +59,15 @@ impl State {
                 self.take_out(record, now);
             }
         }
+        self.let_go(|hold| {
+            let process = hold.process();
+            dead.get(&process).copied().unwrap_or_else(|| process.is_dead())
+        });
         self.reaped_at.set(now);
+    }
+
+    pub(crate) fn reap_now(&self) {
+        self.reap(monotonic());
     }
 
     fn reap_at_times(&self, now: u64) {
@@ -132,6 +140,12 @@ impl State {
             let key = (record.gi.get(), record.ci.get(), record.pid.get());
             *uses.entry(key).or_default() += record.bytes.get();
         }
+        for segment in self.live_segments().filter(|segment| segment.gpu.get() == index) {
+            if let Some(payer) = self.payer(segment) {
+                let key = (segment.gi.get(), payer.ci.get(), payer.pid.get());
+                *uses.entry(key).or_default() += segment.bytes.get();
+            }
+        }
         let slice = |gi, ci| (gi != WHOLE).then_some((gi, ci));
         uses.into_iter()
             .map(|((gi, ci, pid), bytes)| ProcessUse {
@@ -197,11 +211,20 @@ impl Tenant {
     }
 
     /// Whether this is the process that attached, and not a child forked since.
-    fn is_ours(&self) -> bool {
+    pub(crate) fn is_ours(&self) -> bool {
         std::process::id() == self.owner
     }
 
-    fn record<'a>(&self, state: &'a State) -> &'a Record {
+    pub(crate) fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    /// GPU, GPU instance, compute instance.
+    pub(crate) fn place(&self) -> [u32; 3] {
+        [self.gpu, self.gi, self.ci]
+    }
+
+    pub(crate) fn record<'a>(&self, state: &'a State) -> &'a Record {
         &state.records[self.record]
     }
 
@@ -328,8 +351,10 @@ impl Machine {
             return state.memory(gpu, gi);
         }
         let total = state.gpu(gpu).map_or(0, |gpu| state.capacity(gpu, WHOLE));
-        let on_gpu = state.used_records().filter(|record| record.gpu.get() == gpu);
-        let used = on_gpu.map(|record| record.bytes.get()).sum();
+        let own = state.used_records().filter(|record| record.gpu.get() == gpu);
+        let shared = state.live_segments().filter(|segment| segment.gpu.get() == gpu);
+        let used = own.map(|record| record.bytes.get()).sum::<u64>()
+            + shared.map(|segment| segment.bytes.get()).sum::<u64>();
         MemoryInfo {
             total,
             used,
@@ -348,6 +373,14 @@ impl Drop for Tenant {
     fn drop(&mut self) {
         if self.is_ours() {
             let state = self.mapping.locked();
+            let on_slice = |id| {
+                let same = |segment: &Segment| segment.gpu.get() == self.gpu && segment.gi.get() == self.gi;
+                state
+                    .live_segments()
+                    .any(|segment| segment.id.get() == id && same(segment))
+            };
+            let this = Process::this();
+            state.let_go(|hold| hold.process() == this && on_slice(hold.segment.get()));
             state.take_out(self.record(&state), monotonic());
         }
     }

@@ -5,7 +5,10 @@
 #![expect(clippy::unwrap_used, reason = "a test ends at its first surprise")]
 
 mod counting;
+mod crowds;
+mod cudart;
 mod exports;
+mod paths;
 mod peer;
 mod processes;
 mod programs;

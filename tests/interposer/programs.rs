@@ -77,12 +77,17 @@ pub fn driver(old: bool) -> PathBuf {
 
 /// A library of `tests/programs`.
 pub fn library(name: &str, flags: &[&str]) -> PathBuf {
+    library_as(name, name, flags)
+}
+
+/// The same under a name of its own, for a source that is built in several ways.
+pub fn library_as(source: &str, name: &str, flags: &[&str]) -> PathBuf {
     let soname = format!("-Wl,-soname,lib{name}.so");
     let flags: Vec<_> = ["-shared", "-fPIC", &soname]
         .into_iter()
         .chain(flags.iter().copied())
         .collect();
-    compile(&format!("{name}.c"), &format!("lib{name}.so"), &flags)
+    compile(&format!("{source}.c"), &format!("lib{name}.so"), &flags)
 }
 
 /// A program to be run under the interposer.
@@ -107,6 +112,11 @@ impl Program {
     /// Compiled without it: it loads the driver itself, or none.
     pub fn plain(name: &str, arguments: &[&str], flags: &[&str]) -> Self {
         Self::of(&compile(&format!("{name}.c"), name, flags), arguments)
+    }
+
+    /// As [`plain`](Self::plain), under a name of its own, for a source that is linked in several ways.
+    pub fn plain_as(name: &str, output: &str, arguments: &[&str], flags: &[&str]) -> Self {
+        Self::of(&compile(&format!("{name}.c"), output, flags), arguments)
     }
 
     /// A program that is there.
@@ -135,6 +145,18 @@ impl Program {
             .env("MIGM_ATTEMPT", "7.1.0000000000000001")
     }
 
+    /// With a copy of the interposer in its place.
+    pub fn with_interposer(mut self, library: PathBuf) -> Self {
+        self.preload[0] = library;
+        self
+    }
+
+    /// In a folder of its own.
+    pub fn within(mut self, folder: &Path) -> Self {
+        self.command.current_dir(folder);
+        self
+    }
+
     /// Without the interposer.
     pub fn bare(mut self) -> Self {
         self.preload.remove(0);
@@ -147,12 +169,22 @@ impl Program {
         self
     }
 
+    /// With another preload in front of the interposer.
+    pub fn with_preload_in_front(mut self, library: PathBuf) -> Self {
+        self.preload.insert(0, library);
+        self
+    }
+
     pub fn with_old_driver(mut self) -> Self {
         self.library_path = driver(true);
         self
     }
 
-    pub fn spawn(mut self) -> Child {
+    pub fn spawn(self) -> Child {
+        self.spawn_with(Stdio::null())
+    }
+
+    pub fn spawn_with(mut self, input: Stdio) -> Child {
         let preload: Vec<_> = self.preload.iter().map(|path| path.to_str().unwrap()).collect();
         self.command
             .env("LD_PRELOAD", preload.join(":"))
@@ -160,7 +192,7 @@ impl Program {
                 "LD_LIBRARY_PATH",
                 format!("{}:{}", self.library_path.display(), folder().display()),
             )
-            .stdin(Stdio::null())
+            .stdin(input)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

@@ -1,6 +1,6 @@
 //! However a program finds the driver's functions, it finds the hooks, and each allocation counts once.
 
-use crate::peer::{Manner, Peer};
+use crate::peer::{Manner, Peer, eventually};
 use crate::programs::{Program, folder, library};
 
 const MIB: u64 = 1 << 20;
@@ -113,6 +113,93 @@ fn a_trampoline_may_be_the_one_that_loads_the_driver() {
     let peer = Peer::new(Manner::GivesPage);
     Program::plain("use_trampolines", &[], &flags).under(&peer).run();
     expect_three_and_two(&peer);
+}
+
+/// What the supervisor hears that cannot be seen, once the process has gone.
+fn causes(peer: &Peer) -> Vec<String> {
+    eventually("the connection ends", || peer.ended() == 1);
+    let cause = |event| match event {
+        migm_shared::report::Event::Blind { cause } => Some(cause),
+        _ => None,
+    };
+    peer.events().into_iter().filter_map(cause).collect()
+}
+
+#[test]
+fn a_form_that_came_after_us_is_the_drivers_and_said_so_once() {
+    let peer = Peer::new(Manner::GivesPage);
+    way("newer").under(&peer).run();
+    let said = "the driver's cuMemAlloc for version 99000 has a form that the interposer does not know";
+    assert_eq!(causes(&peer), [said]);
+    assert_eq!(peer.page.read()[0].reserved, MIB);
+}
+
+/// Loads a library in some way, and returns what is said of it.
+fn blind(library_name: &str, flags: &[&str], way: &str) -> (Peer, Vec<String>) {
+    let driver = crate::programs::driver(false).join("libcuda.so.1");
+    let flags = [&["-ldl", driver.to_str().unwrap()], flags].concat();
+    let path = crate::programs::library_as("deepbind", library_name, &flags);
+    let peer = Peer::new(Manner::GivesPage);
+    let mut child = Program::linked("load", &[path.to_str().unwrap(), way])
+        .under(&peer)
+        .spawn();
+    let status = child.wait().unwrap();
+    assert!(status.success(), "{library_name} {way}: {status}");
+    let causes = causes(&peer);
+    (peer, causes)
+}
+
+#[test]
+fn a_library_with_deepbind_is_not_seen_and_said_so_once() {
+    for (name, flags) in [("eager", &["-Wl,-z,now"][..]), ("lazy", &["-Wl,-z,lazy"])] {
+        let (peer, causes) = blind(name, flags, "deep");
+        let [cause] = &causes[..] else {
+            panic!("{name}: {causes:?}")
+        };
+        assert!(
+            cause.contains(&format!("lib{name}.so")) && cause.contains("RTLD_DEEPBIND"),
+            "{cause}"
+        );
+        assert_eq!(
+            peer.page.read()[0].reserved,
+            1000,
+            "the library's bytes are not there"
+        );
+    }
+}
+
+#[test]
+fn a_library_with_deepbind_that_asks_dlsym_is_not_seen_and_said_so_once() {
+    let (_, causes) = blind("asks", &["-DASKS", "-Wl,--as-needed"], "deep");
+    assert_eq!(causes.len(), 1, "{causes:?}");
+    assert!(causes[0].contains("calls of dlsym"), "{causes:?}");
+}
+
+#[test]
+fn a_library_loaded_as_usual_is_seen() {
+    for (name, flags) in [("eager", &["-Wl,-z,now"][..]), ("lazy", &["-Wl,-z,lazy"])] {
+        let (peer, causes) = blind(name, flags, "usual");
+        assert!(causes.is_empty(), "{causes:?}");
+        assert_eq!(peer.page.read()[0].reserved, 1000 + 234);
+    }
+}
+
+#[test]
+fn a_drivers_inner_library_keeps_its_own_functions() {
+    let inner = library("trampolines", &["-ldl"]);
+    Program::plain("inner", &[inner.to_str().unwrap()], &["-ldl"]).run();
+}
+
+#[test]
+fn physical_memory_needs_no_context() {
+    let peer = Peer::new(Manner::GivesPage);
+    Program::linked("worker_thread", &[])
+        .env("FAKE_DEVICES", "2")
+        .under(&peer)
+        .run();
+    let reading = peer.page.read();
+    let second = reading.iter().find(|device| device.uuid == [0xa1; 16]).unwrap();
+    assert_eq!(second.reserved, 2 * MIB);
 }
 
 #[test]

@@ -94,6 +94,27 @@ int main(int argc, char **argv) {
             if (fstat(fd, &now) || now.st_ino != own.st_ino) return 88;
         return lseek(file, 0, SEEK_END) == 0 ? 0 : 92;
     }
+    if (!strcmp(way, "daemon")) {  // argv[2] appears when the daemon is done
+        hold(1000);
+        if (fork()) return 0;
+        setsid();
+        if (fork()) _exit(0);
+        for (int fd = 0; fd < 1024; fd++) close(fd);
+        int done = open(argv[2], O_CREAT | O_WRONLY, 0600);
+        if (done != 0) return 89;  // the first number is free, as it is without us
+        hold(30);
+        hold(4);
+        return write(done, "done", 4) == 4 ? 0 : 87;
+    }
+    if (!strcmp(way, "upgraded")) {  // waits for a line while the interposer's file is replaced
+        hold(1000);
+        printf("ready\n");
+        fflush(stdout);
+        if (getchar() != '\n') return 86;
+        for (int i = 0; i < 100; i++) hold(1);
+        execl("/proc/self/exe", argv[0], "hold", "30", NULL);
+        return 94;
+    }
     if (!strcmp(way, "killed")) {
         hold(1000);
         hold(234);

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <string.h>
+#include <unistd.h>
 #include "cuda.h"
 
 typedef int (*Alloc)(Ptr *, size_t);
@@ -71,6 +72,18 @@ int main(int argc, char **argv) {
         OK(((AllocAsync)alloc)(&p[2], 1 << 20, NULL));
         OK(((FreeAsync)release)(p[0], NULL));
         OK(((FreeAsync)release)(p[1], NULL));
+    } else if (!strcmp(way, "newer")) {
+        // A form of cuMemAlloc from a later release is the driver's, whatever its arguments are.
+        Proc2 proc = (Proc2)dlsym(lib, "cuGetProcAddress_v2");
+        void *newer, *again, *alloc;
+        Ptr p;
+        OK(proc("cuMemAlloc", &newer, 99000, 0, NULL));
+        OK(proc("cuMemAlloc", &again, 99010, 0, NULL));
+        OK(proc("cuMemAlloc", &alloc, 12000, 0, NULL));
+        WANT(1, newer == again && newer != alloc);
+        OK(((Alloc)alloc)(&p, 1 << 20));
+        WANT(801, ((Alloc)newer)(&p, 1 << 20));
+        usleep(500000);
     } else if (!strcmp(way, "unknown")) {
         // A name that is not there is not there, and dlerror says so; one that is there leaves no error.
         WANT(1, dlsym(lib, "cuMemAlloc_v9") == NULL);

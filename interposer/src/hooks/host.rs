@@ -19,7 +19,13 @@ fn allocate(real: impl FnOnce() -> Status, pointer: *const *mut c_void, bytes: u
             bytes,
         })
     };
-    gate::allocate_host(real, granted)
+    gate::allocate_apart(real, granted)
+}
+
+fn register(real: impl FnOnce() -> Status, pointer: *mut c_void, bytes: u64) -> Status {
+    let key = Key::address(pointer as u64);
+    let class = Class::Host;
+    gate::allocate_apart(real, || Some(Grant { key, class, bytes }))
 }
 
 hooks! {
@@ -37,5 +43,17 @@ hooks! {
 
     /// Frees page-locked memory.
     fn cuMemFreeHost = (c"cuMemFreeHost", 2000, Legacy), (pointer: *mut c_void) => |real|
+        gate::free(Key::address(pointer as u64), real);
+
+    /// Page-locks memory that the program has.
+    fn cuMemHostRegister = (c"cuMemHostRegister", 4000, Legacy),
+        (pointer: *mut c_void, bytes: usize, flags: c_uint) => |real| register(real, pointer, bytes as u64);
+
+    /// The same since 6.5.
+    fn cuMemHostRegister_v2 = (c"cuMemHostRegister", 6050, Legacy),
+        (pointer: *mut c_void, bytes: usize, flags: c_uint) => |real| register(real, pointer, bytes as u64);
+
+    /// Gives such memory back to the pager.
+    fn cuMemHostUnregister = (c"cuMemHostUnregister", 4000, Legacy), (pointer: *mut c_void) => |real|
         gate::free(Key::address(pointer as u64), real);
 }

@@ -1,4 +1,5 @@
-//! How a program finds the driver's functions: `cuGetProcAddress`, `dlsym` and `dlvsym`.
+//! How a program finds the driver's functions: `cuGetProcAddress`, `dlsym` and `dlvsym`; and `dlopen`, with
+//! which it may load libraries that find them without us.
 
 use std::arch::naked_asm;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -7,6 +8,7 @@ use std::panic::catch_unwind;
 
 use super::{hooks, written};
 use crate::abi::{SUCCESS, Status};
+use crate::bypass;
 use crate::driver;
 use crate::gate;
 use crate::settings;
@@ -17,13 +19,13 @@ hooks! {
     fn cuGetProcAddress = (c"cuGetProcAddress", 11030, Legacy),
         (symbol: *const c_char, function: *mut *mut c_void, version: c_int, flags: u64) => |real|
         // SAFETY: both pointers are the program's, looked at after the driver has accepted them.
-        gate::after(real, || unsafe { swap_found(symbol, function, flags) });
+        gate::after(real, || unsafe { swap_found(symbol, function, version, flags) });
 
     /// The same with a fifth argument, which the driver fills in.
     fn cuGetProcAddress_v2 = (c"cuGetProcAddress", 12000, Legacy),
         (symbol: *const c_char, function: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int) => |real|
         // SAFETY: both pointers are the program's, looked at after the driver has accepted them.
-        gate::after(real, || unsafe { swap_found(symbol, function, flags) });
+        gate::after(real, || unsafe { swap_found(symbol, function, version, flags) });
 }
 
 /// Replaces what the driver has found by our hook for it, if it is the real function of one. Status, null
@@ -31,7 +33,7 @@ hooks! {
 ///
 /// # Safety
 /// `symbol` and `function` are those of a successful `cuGetProcAddress`.
-unsafe fn swap_found(symbol: *const c_char, function: *mut *mut c_void, flags: u64) {
+unsafe fn swap_found(symbol: *const c_char, function: *mut *mut c_void, version: c_int, flags: u64) {
     // SAFETY: as the caller says.
     let found = unsafe { written(function) }.and_then(|found| NonZeroUsize::new(found as usize));
     let Some(found) = found.filter(|_| !symbol.is_null() && !settings::disabled()) else {
@@ -43,6 +45,8 @@ unsafe fn swap_found(symbol: *const c_char, function: *mut *mut c_void, flags: u
     if hook != found {
         // SAFETY: the driver has just written there.
         unsafe { function.write_unaligned(hook.get() as *mut c_void) };
+    } else if let Some(base) = table::held_by_base(name).filter(|_| !table::is_hook(found)) {
+        bypass::note_unknown(base, version);
     }
 }
 
@@ -155,6 +159,21 @@ fn course_of_name(
     Course::answer(look_up(handle).map(|found| table::swap(name, found)))
 }
 
+/// Notes a library that is about to be loaded so that it looks into itself first, and jumps on.
+///
+/// # Safety
+/// As `dlopen`.
+unsafe extern "C" fn course_of_dlopen(file: *const c_char, mode: c_int) -> Course {
+    if mode & libc::RTLD_DEEPBIND != 0 && !file.is_null() {
+        // SAFETY: the caller's argument, which `dlopen` reads as a string.
+        bypass::note(unsafe { CStr::from_ptr(file) });
+    }
+    Course {
+        jump: driver::next_dlopen(),
+        answer: 0,
+    }
+}
+
 /// `dlsym`: saves the arguments, asks what to do, and jumps on with the program's own return address
 /// in place. The C library reads the caller from it to answer `RTLD_NEXT`; an ordinary call would make every
 /// wrapper that uses `RTLD_NEXT` find itself.
@@ -180,6 +199,32 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
         "mov rax, rdx",
         "ret",
         course = sym course_of_dlsym,
+    )
+}
+
+/// `dlopen`, as [`dlsym`]: the C library reads the caller to find its search path.
+///
+/// # Safety
+/// As the C library's.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn dlopen(file: *const c_char, mode: c_int) -> *mut c_void {
+    naked_asm!(
+        "push rdi",
+        "push rsi",
+        "sub rsp, 8",
+        "call {course}",
+        "add rsp, 8",
+        "pop rsi",
+        "pop rdi",
+        "test rax, rax",
+        "jz 2f",
+        "jmp rax",
+        "2:",
+        "mov rax, rdx",
+        "ret",
+        course = sym course_of_dlopen,
     )
 }
 
@@ -237,6 +282,32 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
         "mov x0, x17",
         "ret",
         course = sym course_of_dlsym,
+    )
+}
+
+/// `dlopen`; see the form for x86-64.
+///
+/// # Safety
+/// As the C library's.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn dlopen(file: *const c_char, mode: c_int) -> *mut c_void {
+    naked_asm!(
+        "stp x29, x30, [sp, #-32]!",
+        "mov x29, sp",
+        "stp x0, x1, [sp, #16]",
+        "bl {course}",
+        "mov x16, x0",
+        "mov x17, x1",
+        "ldp x0, x1, [sp, #16]",
+        "ldp x29, x30, [sp], #32",
+        "cbz x16, 2f",
+        "br x16",
+        "2:",
+        "mov x0, x17",
+        "ret",
+        course = sym course_of_dlopen,
     )
 }
 

@@ -47,7 +47,7 @@ hooks! {
     /// Maps physical memory, which holds it.
     fn cuMemMap = (c"cuMemMap", 10020, Legacy),
         (pointer: DevicePointer, bytes: usize, offset: usize, handle: Handle, flags: c_ulonglong) => |real|
-        gate::after(real, || vmm::map(pointer, bytes as u64, handle));
+        gate::after(real, || vmm::map(pointer, bytes as u64, offset as u64, handle));
 
     /// Unmaps one or more whole mappings.
     fn cuMemUnmap = (c"cuMemUnmap", 10020, Legacy), (pointer: DevicePointer, bytes: usize) => |real|

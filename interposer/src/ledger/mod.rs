@@ -3,6 +3,9 @@
 //! The table knows the size, class and device of each live allocation, so that a free takes off what its
 //! allocation put on, from the device it was on. The page has the sums, which outlive the process.
 
+pub mod contexts;
+pub mod graph;
+pub mod pools;
 pub mod table;
 pub mod vmm;
 
@@ -45,6 +48,11 @@ impl Records {
         found.map(Record)
     }
 
+    /// The records that are there, by key; see [`AddressTable::entries`].
+    fn entries(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.0.iter().flat_map(AddressTable::entries)
+    }
+
     fn clear(&self) {
         self.0.iter().for_each(AddressTable::clear);
     }
@@ -68,11 +76,18 @@ impl Key {
         Self(address)
     }
 
-    /// An array's handle: a pointer of the driver's own heap, kept apart by a bit that no address has.
+    /// An array's handle, or external memory's: a pointer of the driver's own heap, kept apart by a bit that
+    /// no address has.
     #[must_use]
     #[inline]
-    pub const fn array(handle: u64) -> Self {
+    pub const fn object(handle: u64) -> Self {
         Self(if handle == 0 { 0 } else { handle | 1 << 63 })
+    }
+
+    /// The address, unless it is an object's.
+    #[must_use]
+    pub const fn as_address(self) -> Option<u64> {
+        if self.0 >> 63 == 0 { Some(self.0) } else { None }
     }
 }
 
@@ -134,9 +149,13 @@ fn record_slowly(thread: &Thread, grant: Grant) {
     let Some(attached) = attach::attached() else {
         return;
     };
-    let Some(device) = attached.current_device() else {
-        return;
-    };
+    if let Some(device) = attached.current_device() {
+        record_on(thread, attached, device, grant);
+    }
+}
+
+/// [`record`], on a device that is known.
+fn record_on(thread: &Thread, attached: &'static Attachment, device: usize, grant: Grant) {
     let Some(place) = thread.place(attached, device) else {
         return;
     };
@@ -205,6 +224,7 @@ fn refused_on(attached: &Attachment, device: usize, asked: u64) {
 /// Counts an iteration mark, once there is something to count it with: a mark alone attaches nothing.
 #[inline]
 pub fn mark() {
+    graph::refresh();
     if let Some(attached) = attach::already() {
         attached.mark();
     }
@@ -213,6 +233,9 @@ pub fn mark() {
 /// Forgets all records. For the one thread of a forked child: what it inherited is not its own.
 pub fn clear() {
     RECORDS.clear();
+    contexts::clear();
+    graph::clear();
+    pools::clear();
     vmm::clear();
 }
 
@@ -230,8 +253,8 @@ mod tests {
     }
 
     #[test]
-    fn an_array_is_no_address() {
-        assert_ne!(Key::array(0x5000), Key::address(0x5000));
-        assert_eq!(Key::array(0), Key::address(0));
+    fn an_object_is_no_address() {
+        assert_ne!(Key::object(0x5000), Key::address(0x5000));
+        assert_eq!(Key::object(0), Key::address(0));
     }
 }

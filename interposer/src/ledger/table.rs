@@ -91,19 +91,23 @@ impl Segment {
         Self(start.as_ptr().map_addr(|start| start | shift))
     }
 
+    fn shift(self) -> usize {
+        self.0.addr() & Self::SHIFT
+    }
+
     fn is_there(self) -> bool {
         !self.0.is_null()
     }
 
     fn buckets(self) -> usize {
-        1 << (64 - (self.0.addr() & Self::SHIFT))
+        1 << (64 - self.shift())
     }
 
     #[inline]
     fn bucket(self, hash: u64) -> &'static Bucket {
         let start = self.0.map_addr(|word| word & !Self::SHIFT);
         #[expect(clippy::cast_possible_truncation, reason = "64 bits on each target")]
-        let index = (hash >> (self.0.addr() & Self::SHIFT)) as usize;
+        let index = (hash >> self.shift()) as usize;
         let bucket = start.wrapping_add(index);
         // SAFETY: 64 less the shift is the logarithm of the segment's length, so the index is below it; callers
         // have seen that the segment is there, and its mapping is never undone.
@@ -209,11 +213,23 @@ impl<const FIRST: usize> AddressTable<FIRST> {
         self.find(key).map(|place| &place.value)
     }
 
+    /// The entries, in no order. One that comes or goes meanwhile may be there or not, and a fresh one may have
+    /// the value of an entry that had its place before.
+    pub fn entries(&self) -> impl Iterator<Item = (u64, u64)> {
+        let of_segment = |segment: Segment| {
+            let hashes = (0..segment.buckets() as u64).map(move |bucket| bucket << segment.shift());
+            hashes.flat_map(move |hash| &segment.bucket(hash).0)
+        };
+        let places = self.segments().flat_map(of_segment);
+        let entries = places.map(|place| (place.key.load(Acquire), place.value.load(Relaxed)));
+        entries.filter(|&(key, _)| key != 0)
+    }
+
     /// Empties the table. For the one thread of a forked child.
     pub fn clear(&self) {
         for segment in self.segments() {
             for bucket in 0..segment.buckets() as u64 {
-                let hash = bucket << (segment.0.addr() & Segment::SHIFT);
+                let hash = bucket << segment.shift();
                 for place in &segment.bucket(hash).0 {
                     // What is not written stays shared with the parent.
                     if place.key.load(Relaxed) != 0 {
@@ -358,6 +374,17 @@ mod tests {
             assert_eq!(TABLE.take(key), Some(round));
         }
         assert_eq!(TABLE.segments().count(), 1);
+    }
+
+    #[test]
+    fn all_entries_are_listed() {
+        static TABLE: AddressTable<2> = AddressTable::new();
+        for key in 1..=500_u64 {
+            assert!(TABLE.insert(key << 9, key));
+        }
+        let mut listed: Vec<_> = TABLE.entries().collect();
+        listed.sort_unstable();
+        assert_eq!(listed, (1..=500).map(|key| (key << 9, key)).collect::<Vec<_>>());
     }
 
     #[test]

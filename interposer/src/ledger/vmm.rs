@@ -90,6 +90,37 @@ pub fn refused(location: Location, asked: u64) {
     });
 }
 
+/// `cuMemImportFromShareableHandle` has opened another process's memory. How much it is shows when it is mapped;
+/// the bytes are reported apart.
+pub fn imported(handle: Handle) {
+    errno::kept(|| {
+        let device = attach::attached().and_then(Attachment::current_device);
+        if let Some(physical) = device.and_then(|device| Physical::new(0, device, Class::Imported)) {
+            let _ = HANDLES.insert(handle, physical.0);
+        }
+    });
+}
+
+/// Imported memory is at least as long as each of its mappings reaches.
+fn reaches(handle: Handle, end: u64) {
+    let longer = |physical: u64| {
+        let known = Physical(physical);
+        let grows = known.class() == Class::Imported && end > known.bytes() && end < REFERENCE;
+        grows.then_some(physical & !(REFERENCE - 1) | end)
+    };
+    let grown = HANDLES
+        .value(handle)
+        .and_then(|physical| physical.fetch_update(AcqRel, Relaxed, longer).ok());
+    if let (Some(before), Some(attached)) = (grown.map(Physical), attach::already()) {
+        attached.add(
+            Lanes::SHARED,
+            before.device(),
+            Class::Imported,
+            end - before.bytes(),
+        );
+    }
+}
+
 /// One more reference to `handle`. A handle we have not seen is another process's: not our bytes.
 pub fn retain(handle: Handle) {
     let add = |physical: u64| (physical & REFERENCES != REFERENCES).then(|| physical + REFERENCE);
@@ -140,8 +171,9 @@ pub fn put_back(dropped: Dropped) {
     }
 }
 
-/// `cuMemMap` has mapped `bytes` of `handle` at `start`.
-pub fn map(start: u64, bytes: u64, handle: Handle) {
+/// `cuMemMap` has mapped `bytes` of `handle`, from `offset` on, at `start`.
+pub fn map(start: u64, bytes: u64, offset: u64, handle: Handle) {
+    reaches(handle, offset.saturating_add(bytes));
     if HANDLES.value(handle).is_some() && MAPPED.insert(start, handle) {
         if LENGTHS.insert(start, bytes) {
             retain(handle);

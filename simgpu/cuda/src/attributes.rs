@@ -78,13 +78,15 @@ pub(crate) fn of(device: &Device, attribute: i32) -> Answer<i32> {
         99 => 1, // registers host memory
         100 | 101 => 0,
         102 => 1,       // virtual memory management
-        103..=105 => 0, // handles are not exported
+        103 => 1,       // memory is exported as a descriptor
+        104 | 105 => 0, // not by the ways of Windows
         106 => number(crate::costs::BLOCKS_PER_SM),
         107 | 110 | 112 | 114 => 0,
         108 | 109 => 0, // persisting L2
         111 => RESERVED_SHARED,
         113 => 1,
         115 => 1, // stream-ordered allocation
+        // 119: pools are not exported.
         116..=121 | 124..=130 => 0,
         131 | 134 => -1, // no NUMA node
         132 | 133 | 135..=138 | 141..=147 => 0,

@@ -25,6 +25,30 @@ pub(crate) struct Place {
     shared: Option<u64>,
 }
 
+impl Place {
+    /// Addresses that no block of the device lies behind.
+    pub(crate) fn elsewhere(address: u64, bytes: u64) -> Self {
+        Self {
+            address,
+            bytes,
+            shared: None,
+        }
+    }
+
+    /// Bytes taken there.
+    pub(crate) fn bytes(self) -> u64 {
+        self.bytes
+    }
+
+    /// What was charged to the slice for it: start and bytes.
+    pub(crate) fn unit(self) -> (u64, u64) {
+        match self.shared {
+            Some(block) => (block, BLOCK),
+            None => (self.address, self.bytes),
+        }
+    }
+}
+
 /// The shared blocks of one device.
 #[derive(Debug, Default)]
 pub(crate) struct Blocks {

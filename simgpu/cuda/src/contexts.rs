@@ -5,12 +5,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::captures::Place;
 use crate::code::{Answer, Code};
+use crate::graphs::NodeWork;
 use crate::handle::{Handle, STREAM_LEGACY, STREAM_PER_THREAD};
 use crate::process::Process;
 use crate::slice::Slice;
 use crate::state::{Context, State};
 use crate::timeline::{LaneId, Order};
+
+/// `CU_STREAM_NON_BLOCKING`
+pub(crate) const NON_BLOCKING: u32 = 1;
 
 thread_local! {
     static STACK: RefCell<Vec<Handle>> = const { RefCell::new(Vec::new()) };
@@ -91,6 +96,7 @@ impl Process {
             cache_config: 0,
             shared_config: 0,
             legacy,
+            sms: None,
             slice,
         };
         self.state().contexts.insert(handle, context);
@@ -107,8 +113,12 @@ impl Process {
         let context = state.contexts.remove(&handle).ok_or(Code::CONTEXT_IS_DESTROYED)?;
         state.unload_context(handle);
         for allocation in state.memory.remove_context(handle) {
-            state.give_back(allocation.device, allocation.place);
+            state.give_back(allocation);
         }
+        for graph in state.captures.forget_context(handle) {
+            state.drop_graph(graph)?;
+        }
+        state.forget_graphs(handle);
         state.memory.host.remove_context(handle);
         state.streams.retain(|_, stream| stream.context != handle);
         let events: Vec<_> = state
@@ -126,6 +136,49 @@ impl Process {
         drop(timeline);
         self.state().detach_if_unused(context.device);
         Ok(())
+    }
+
+    /// What a stream handle is to a capture.
+    pub(crate) fn capture_place(&self, stream: Handle, per_thread: bool) -> Answer<Place> {
+        let (lane, context) = self.lane(stream, per_thread)?;
+        let state = self.state();
+        let flags = state.streams.get(&stream).map(|stream| stream.flags);
+        Ok(Place {
+            lane,
+            context,
+            is_blocking: flags.is_none_or(|flags| flags & NON_BLOCKING == 0),
+            is_legacy: stream == STREAM_LEGACY || (stream == 0 && !per_thread),
+        })
+    }
+
+    /// Makes a call on a stream a node, if the stream captures; answers the node.
+    pub(crate) fn capture(
+        &self,
+        place: Place,
+        work: impl FnOnce(&mut State) -> Answer<NodeWork>,
+    ) -> Answer<Option<Handle>> {
+        let mut state = self.state();
+        if state.captures.are_none() {
+            return Ok(None);
+        }
+        let Some(id) = state.captures.enter(place)? else {
+            return Ok(None);
+        };
+        let work = work(&mut state)?;
+        let node = state.handles.next();
+        let State { captures, graphs, .. } = &mut *state;
+        captures.add(id, place.lane, node, work, graphs)?;
+        Ok(Some(node))
+    }
+
+    /// After a wait: pools give what they hold above their thresholds back.
+    pub(crate) fn release_pools(&self, context: Handle) {
+        let mut state = self.state();
+        let Ok(device) = state.context(context).map(|context| context.device) else {
+            return;
+        };
+        let released = state.pools.release(device, false);
+        state.give_chunks(device, released);
     }
 
     /// The lane and the context of a stream handle, as seen from the current context. `per_thread` says which

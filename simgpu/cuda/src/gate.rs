@@ -49,6 +49,9 @@ impl<T> Clone for Out<T> {
 impl<T> Copy for Out<T> {}
 
 impl<T> Out<T> {
+    /// Nowhere.
+    pub(crate) const NULL: Self = Self(None);
+
     pub(crate) fn is_null(self) -> bool {
         self.0.is_none()
     }
@@ -83,6 +86,13 @@ impl<T> Out<T> {
     }
 }
 
+impl<T: Copy> Out<T> {
+    /// The same place for reading: some arguments go both ways.
+    pub(crate) fn as_in(self) -> In<T> {
+        In(self.0)
+    }
+}
+
 impl Out<u8> {
     /// Fills `room` bytes with a text, cut to fit and always ended by a zero byte.
     pub(crate) fn put_text(self, text: &str, room: usize) -> Answer {
@@ -107,6 +117,11 @@ impl<T: Copy> In<T> {
     /// Reads the value; NULL is `INVALID_VALUE`.
     pub(crate) fn get(self) -> Answer<T> {
         self.at(0)
+    }
+
+    /// The same place, seen as another type: attribute calls take whatever the attribute is.
+    pub(crate) fn cast<U>(self) -> In<U> {
+        In(self.0.map(NonNull::cast))
     }
 
     /// Reads the `index`th element of an array that the program passed.
@@ -169,6 +184,8 @@ impl Host {
 
 // SAFETY: a Host is an address; whoever dereferences it answers for the region, on whatever thread.
 unsafe impl Send for Host {}
+// SAFETY: as above.
+unsafe impl Sync for Host {}
 
 impl<T> In<T> {
     /// A place in the program's memory that it described otherwise than by a typed argument.

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use simgpu::segment::SegmentId;
+
 use crate::blocks::{Blocks, Place};
 use crate::code::{Answer, Code};
+use crate::graph_memory::GraphMemory;
 use crate::handle::Handle;
 use crate::host_memory::HostMemory;
 use crate::slice::Slice;
@@ -13,8 +16,14 @@ use crate::virtual_memory::VirtualMemory;
 /// Which call made an allocation; only that call's counterpart frees it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
-    /// `cuMemAlloc`, `cuMemAllocPitch`, `cuMemAllocAsync`: each is freed by `cuMemFree` or `cuMemFreeAsync`.
+    /// `cuMemAlloc`, `cuMemAllocPitch`: freed by `cuMemFree` or `cuMemFreeAsync`.
     Plain,
+    /// A piece of a pool: freed by the same.
+    Pooled(Handle),
+    /// A view of external memory, whose bytes are another API's: freed by `cuMemFree`.
+    External,
+    /// Another process's memory, opened so many times: closed by `cuIpcCloseMemHandle`.
+    Opened(SegmentId, u32),
     /// A variable of a module.
     Variable,
     /// The texels of an array.
@@ -46,6 +55,16 @@ pub(crate) struct Array {
     pub(crate) element_bytes: usize,
     /// Where its allocation starts.
     pub(crate) address: u64,
+    /// The mipmapped array that it is a level of; that has the memory.
+    pub(crate) mipmap: Option<Handle>,
+}
+
+/// A mipmapped array: levels, each with half the size of the one before.
+#[derive(Clone, Debug)]
+pub(crate) struct Mipmap {
+    pub(crate) levels: Vec<Handle>,
+    pub(crate) address: u64,
+    pub(crate) bytes: u64,
 }
 
 /// Addresses of one width, and the shared blocks of each device in them.
@@ -63,8 +82,10 @@ pub(crate) struct Memory {
     narrow: Range,
     allocations: BTreeMap<u64, Allocation>,
     pub(crate) arrays: BTreeMap<Handle, Array>,
+    pub(crate) mipmaps: BTreeMap<Handle, Mipmap>,
     pub(crate) host: HostMemory,
     pub(crate) virtual_memory: VirtualMemory,
+    pub(crate) graphs: GraphMemory,
 }
 
 impl Memory {
@@ -78,8 +99,10 @@ impl Memory {
             narrow: range(NARROW_BASE, NARROW_SPAN),
             allocations: BTreeMap::new(),
             arrays: BTreeMap::new(),
+            mipmaps: BTreeMap::new(),
             host: HostMemory::default(),
             virtual_memory: VirtualMemory::default(),
+            graphs: GraphMemory::new(devices),
         }
     }
 
@@ -112,10 +135,28 @@ impl Memory {
         Ok(place.address)
     }
 
-    /// Takes an allocation out of the books, if it starts there and is of that kind. Its place is still taken.
-    pub(crate) fn remove(&mut self, address: u64, kind: Kind) -> Answer<Allocation> {
+    /// Notes an allocation that takes nothing of the device's blocks.
+    pub(crate) fn insert(&mut self, allocation: Allocation) {
+        self.allocations.insert(allocation.place.address, allocation);
+    }
+
+    /// The allocation that starts at an address.
+    pub(crate) fn starting_at(&mut self, address: u64) -> Option<&mut Allocation> {
+        self.allocations.get_mut(&address)
+    }
+
+    /// The memory of another process that is open already.
+    pub(crate) fn opened(&mut self, segment: SegmentId, context: Handle) -> Option<&mut Allocation> {
+        self.allocations
+            .values_mut()
+            .find(|one| matches!(one.kind, Kind::Opened(of, _) if of == segment) && one.context == context)
+    }
+
+    /// Takes an allocation out of the books, if it starts there and is of a kind that matches. Its place is still
+    /// taken.
+    pub(crate) fn remove(&mut self, address: u64, is_right: impl Fn(Kind) -> bool) -> Answer<Allocation> {
         match self.allocations.get(&address) {
-            Some(allocation) if allocation.kind == kind => {
+            Some(allocation) if is_right(allocation.kind) => {
                 let allocation = *allocation;
                 self.allocations.remove(&address);
                 Ok(allocation)
@@ -146,8 +187,9 @@ impl Memory {
             .copied()
             .collect();
         self.allocations.retain(|_, allocation| !of_context(allocation));
-        self.arrays
-            .retain(|_, array| !gone.iter().any(|one| one.place.address == array.address));
+        let is_gone = |address| gone.iter().any(|one| one.place.address == address);
+        self.arrays.retain(|_, array| !is_gone(array.address));
+        self.mipmaps.retain(|_, mipmap| !is_gone(mipmap.address));
         gone
     }
 
@@ -171,10 +213,14 @@ impl Memory {
         (address - start < allocation.bytes).then_some((start, allocation))
     }
 
-    /// The live range that an address is in: start, bytes and device. Allocations and mappings alike.
+    /// The live range that an address is in: start, bytes and device. Allocations and mappings alike, and what graphs
+    /// allocate: that is there from the moment its node is, for other nodes to name.
     pub(crate) fn range_of(&self, address: u64) -> Option<(u64, u64, usize)> {
         if let Some((start, allocation)) = self.find(address) {
             return Some((start, allocation.bytes, allocation.device));
+        }
+        if let Some((start, block)) = self.graphs.find(address) {
+            return Some((start, block.bytes, block.device));
         }
         self.virtual_memory.mapping_at(address)
     }

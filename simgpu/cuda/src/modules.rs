@@ -123,9 +123,9 @@ impl State {
             .retain(|_, function| function.module != handle);
         for (address, bytes) in module.variables.into_values() {
             if bytes > 0
-                && let Ok(allocation) = self.memory.remove(address, Kind::Variable)
+                && let Ok(allocation) = self.memory.remove(address, |kind| kind == Kind::Variable)
             {
-                self.give_back(allocation.device, allocation.place);
+                self.give_back(allocation);
             }
         }
         Ok(())

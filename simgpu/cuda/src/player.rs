@@ -29,7 +29,7 @@ const LEAST_AWAITED: Duration = Duration::from_micros(100);
 const QUEUE: u64 = 1024;
 
 /// A function of the program that a stream calls.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum HostCall {
     /// `cuLaunchHostFunc`
     Function {
@@ -48,11 +48,13 @@ pub(crate) enum HostCall {
 type Called = (HostCall, Ticket);
 
 /// The program's own argument to its host function; only handed back to it.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct UserData(pub(crate) *mut c_void);
 
 // SAFETY: the driver never looks behind the pointer; the program promised that its function may run on any thread.
 unsafe impl Send for UserData {}
+// SAFETY: as above; a graph keeps it between launches by several threads.
+unsafe impl Sync for UserData {}
 
 /// The lanes of this process and who waits for them.
 #[derive(Debug)]
@@ -140,9 +142,9 @@ impl Player {
             }
             for due in due {
                 match due {
-                    Due::Effect(GivenBack { device, place }) => {
+                    Due::Effect(GivenBack(allocation)) => {
                         if let Some(process) = Process::running() {
-                            process.state().give_back(device, place);
+                            process.state().give_back(allocation);
                         }
                     }
                     // The thread that makes it is there as long as the process is.

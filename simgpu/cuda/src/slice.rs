@@ -2,7 +2,7 @@
 
 use simgpu::machine::{CopyMark, KernelMark, Tenant};
 
-use crate::blocks::Place;
+use crate::memory::Allocation;
 use crate::player::HostCall;
 use crate::timeline::{Hardware, Load};
 
@@ -10,12 +10,9 @@ use crate::timeline::{Hardware, Load};
 #[derive(Debug)]
 pub(crate) struct Slice(pub(crate) Tenant);
 
-/// Memory freed in stream order: it goes back to the slice when the stream gets there.
+/// Memory freed in stream order: it goes back when the stream gets there.
 #[derive(Debug)]
-pub(crate) struct GivenBack {
-    pub(crate) device: usize,
-    pub(crate) place: Place,
-}
+pub(crate) struct GivenBack(pub(crate) Allocation);
 
 /// A load that runs on the slice.
 #[derive(Debug)]

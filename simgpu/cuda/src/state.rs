@@ -5,14 +5,19 @@ use std::sync::Arc;
 
 use simgpu::machine::AttachError;
 
-use crate::blocks::Place;
+use crate::captures::Captures;
 use crate::code::{Answer, Code};
 use crate::gate::say;
+use crate::graphs::Graphs;
+use crate::greens::Greens;
 use crate::handle::{Handle, Handles};
-use crate::memory::Memory;
+use crate::memory::{Allocation, Kind, Memory};
 use crate::modules::Modules;
+use crate::pools::{Pool, Pools, Released};
 use crate::process::Process;
+use crate::sharing::Sharing;
 use crate::slice::Slice;
+use crate::textures::Textures;
 use crate::timeline::{EventId, LaneId};
 
 /// A context.
@@ -26,6 +31,8 @@ pub(crate) struct Context {
     pub(crate) shared_config: i32,
     /// The legacy default stream.
     pub(crate) legacy: LaneId,
+    /// The multiprocessors of a green context; `None` for all that the slice has.
+    pub(crate) sms: Option<u32>,
     pub(crate) slice: Arc<Slice>,
 }
 
@@ -66,20 +73,40 @@ pub(crate) struct State {
     pub(crate) events: BTreeMap<Handle, Event>,
     pub(crate) memory: Memory,
     pub(crate) modules: Modules,
+    pub(crate) pools: Pools,
+    pub(crate) captures: Captures,
+    pub(crate) graphs: Graphs,
+    pub(crate) sharing: Sharing,
+    pub(crate) textures: Textures,
+    /// Memory of other APIs: bytes of each.
+    pub(crate) externals: BTreeMap<Handle, u64>,
+    pub(crate) greens: Greens,
     /// This process's place on each device, while it has a context or physical memory there.
     pub(crate) slices: Vec<Option<Arc<Slice>>>,
 }
 
 impl State {
     pub(crate) fn new(devices: usize) -> Self {
+        let mut handles = Handles::new();
+        let mut pools = Pools::default();
+        for device in 0..devices {
+            pools.add(handles.next(), Pool::new(device, true, 0));
+        }
         Self {
-            handles: Handles::new(),
+            handles,
             contexts: BTreeMap::new(),
             primaries: (0..devices).map(|_| Primary::default()).collect(),
             streams: BTreeMap::new(),
             events: BTreeMap::new(),
             memory: Memory::new(devices),
             modules: Modules::default(),
+            pools,
+            captures: Captures::default(),
+            graphs: Graphs::default(),
+            sharing: Sharing::default(),
+            textures: Textures::default(),
+            externals: BTreeMap::new(),
+            greens: Greens::default(),
             slices: (0..devices).map(|_| None).collect(),
         }
     }
@@ -129,20 +156,62 @@ impl State {
 
     /// Leaves a device on which the process has neither a context nor physical memory of its own making.
     pub(crate) fn detach_if_unused(&mut self, device: usize) {
-        let used = self.contexts.values().any(|context| context.device == device);
-        if !used
-            && !self.memory.holds_physical(device)
-            && let Some(slice) = self.slices.get_mut(device)
-        {
+        let used = self.contexts.values().any(|context| context.device == device)
+            || self.memory.holds_physical(device)
+            || self.memory.graphs.holds_memory(device)
+            || self.pools.hold_memory(device)
+            || self.sharing.holds_memory(device);
+        if used {
+            return;
+        }
+        let released = self.pools.release(device, true);
+        self.give_chunks(device, released);
+        if let Some(slice) = self.slices.get_mut(device) {
             *slice = None;
         }
     }
 
-    /// Gives the memory of an allocation back to its slice.
-    pub(crate) fn give_back(&mut self, device: usize, place: Place) {
-        let bytes = self.memory.give(device, place);
+    /// Gives the memory of an allocation, which is out of the books, back to where it came from.
+    pub(crate) fn give_back(&mut self, allocation: Allocation) {
+        let Allocation {
+            device, place, bytes, ..
+        } = allocation;
+        match allocation.kind {
+            Kind::Plain | Kind::Variable | Kind::Array => {
+                let freed = self.memory.give(device, place);
+                if freed == 0 {
+                    return;
+                }
+                match self.sharing.take_exported(device, place.unit().0) {
+                    Some(segment) => self.leave_segment(segment),
+                    None => self.release(device, freed),
+                }
+            }
+            Kind::Pooled(pool) => {
+                let released = self.pools.give(pool, place.address, bytes);
+                self.give_chunks(device, released);
+            }
+            Kind::External => self.memory.unreserve(place.address, place.bytes()),
+            Kind::Opened(segment, _) => {
+                let (start, bytes) = place.unit();
+                self.memory.unreserve(start, bytes);
+                self.leave_segment(segment);
+            }
+        }
+    }
+
+    /// Gives bytes back to a device's slice.
+    pub(crate) fn release(&self, device: usize, bytes: u64) {
         if let Ok(slice) = self.slice(device) {
             slice.0.release(bytes);
+        }
+    }
+
+    /// Gives what pools released back to the slice.
+    pub(crate) fn give_chunks(&mut self, device: usize, released: Released) {
+        for (start, bytes) in released {
+            self.memory.unreserve(start, bytes);
+            self.release(device, bytes);
         }
     }
 }

@@ -8,22 +8,30 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::calls::array::*;
+use crate::calls::capture::*;
 use crate::calls::context::*;
 use crate::calls::copy::*;
 use crate::calls::device::*;
 use crate::calls::event::*;
+use crate::calls::external::*;
 use crate::calls::fill::*;
+use crate::calls::graph::*;
+use crate::calls::graph_launch::*;
+use crate::calls::green::*;
 use crate::calls::host::*;
+use crate::calls::ipc::*;
 use crate::calls::launch::*;
 use crate::calls::library::*;
 use crate::calls::memory::*;
 use crate::calls::module::*;
 use crate::calls::occupancy::*;
 use crate::calls::pointer::*;
+use crate::calls::pool::*;
 use crate::calls::primary::*;
 use crate::calls::proc_address::*;
 use crate::calls::stream::*;
 use crate::calls::stream_memory::*;
+use crate::calls::texture::*;
 use crate::calls::virtual_memory::*;
 use crate::code::Code;
 use crate::gate::say;
@@ -120,20 +128,23 @@ macro_rules! table {
 
 table! {
     modelled {
-        cuArray3DCreate: 3020 cuArray3DCreate_v2;
-        cuArray3DGetDescriptor: 3020 cuArray3DGetDescriptor_v2;
-        cuArrayCreate: 3020 cuArrayCreate_v2;
+        cuArray3DCreate: 2000 cuArray3DCreate, 3020 cuArray3DCreate_v2;
+        cuArray3DGetDescriptor: 2000 cuArray3DGetDescriptor, 3020 cuArray3DGetDescriptor_v2;
+        cuArrayCreate: 2000 cuArrayCreate, 3020 cuArrayCreate_v2;
         cuArrayDestroy: 2000 cuArrayDestroy;
-        cuArrayGetDescriptor: 3020 cuArrayGetDescriptor_v2;
+        cuArrayGetDescriptor: 2000 cuArrayGetDescriptor, 3020 cuArrayGetDescriptor_v2;
+        cuArrayGetMemoryRequirements: 11060 cuArrayGetMemoryRequirements;
         cuCtxAttach: 2000 cuCtxAttach;
         cuCtxCreate: 2000 cuCtxCreate, 3020 cuCtxCreate_v2, 11040 cuCtxCreate_v3, 12050 cuCtxCreate_v4;
         cuCtxDestroy: 2000 cuCtxDestroy, 4000 cuCtxDestroy_v2;
         cuCtxDetach: 2000 cuCtxDetach;
         cuCtxDisablePeerAccess: 4000 cuCtxDisablePeerAccess;
         cuCtxEnablePeerAccess: 4000 cuCtxEnablePeerAccess;
+        cuCtxFromGreenCtx: 12040 cuCtxFromGreenCtx;
         cuCtxGetApiVersion: 3020 cuCtxGetApiVersion;
         cuCtxGetCacheConfig: 3020 cuCtxGetCacheConfig;
         cuCtxGetCurrent: 4000 cuCtxGetCurrent;
+        cuCtxGetDevResource: 12040 cuCtxGetDevResource;
         cuCtxGetDevice: 2000 cuCtxGetDevice, 13000 cuCtxGetDevice_v2;
         cuCtxGetFlags: 7000 cuCtxGetFlags;
         cuCtxGetId: 12000 cuCtxGetId;
@@ -142,6 +153,7 @@ table! {
         cuCtxGetStreamPriorityRange: 5050 cuCtxGetStreamPriorityRange;
         cuCtxPopCurrent: 2000 cuCtxPopCurrent, 4000 cuCtxPopCurrent_v2;
         cuCtxPushCurrent: 2000 cuCtxPushCurrent, 4000 cuCtxPushCurrent_v2;
+        cuCtxRecordEvent: 12050 cuCtxRecordEvent;
         cuCtxResetPersistingL2Cache: 11000 cuCtxResetPersistingL2Cache;
         cuCtxSetCacheConfig: 3020 cuCtxSetCacheConfig;
         cuCtxSetCurrent: 4000 cuCtxSetCurrent;
@@ -149,6 +161,10 @@ table! {
         cuCtxSetLimit: 3010 cuCtxSetLimit;
         cuCtxSetSharedMemConfig: 4020 cuCtxSetSharedMemConfig;
         cuCtxSynchronize: 2000 cuCtxSynchronize, 13000 cuCtxSynchronize_v2;
+        cuCtxWaitEvent: 12050 cuCtxWaitEvent;
+        cuDestroyExternalMemory: 10000 cuDestroyExternalMemory;
+        cuDevResourceGenerateDesc: 12040 cuDevResourceGenerateDesc;
+        cuDevSmResourceSplitByCount: 12040 cuDevSmResourceSplitByCount;
         cuDeviceCanAccessPeer: 4000 cuDeviceCanAccessPeer;
         cuDeviceComputeCapability: 2000 cuDeviceComputeCapability;
         cuDeviceGet: 2000 cuDeviceGet;
@@ -156,17 +172,22 @@ table! {
         cuDeviceGetByPCIBusId: 4010 cuDeviceGetByPCIBusId;
         cuDeviceGetCount: 2000 cuDeviceGetCount;
         cuDeviceGetDefaultMemPool: 11020 cuDeviceGetDefaultMemPool;
+        cuDeviceGetDevResource: 12040 cuDeviceGetDevResource;
+        cuDeviceGetGraphMemAttribute: 11040 cuDeviceGetGraphMemAttribute;
         cuDeviceGetMemPool: 11020 cuDeviceGetMemPool;
         cuDeviceGetName: 2000 cuDeviceGetName;
         cuDeviceGetP2PAttribute: 8000 cuDeviceGetP2PAttribute;
         cuDeviceGetPCIBusId: 4010 cuDeviceGetPCIBusId;
         cuDeviceGetProperties: 2000 cuDeviceGetProperties;
         cuDeviceGetUuid: 9020 cuDeviceGetUuid, 11040 cuDeviceGetUuid_v2;
+        cuDeviceGraphMemTrim: 11040 cuDeviceGraphMemTrim;
         cuDevicePrimaryCtxGetState: 7000 cuDevicePrimaryCtxGetState;
         cuDevicePrimaryCtxRelease: 7000 cuDevicePrimaryCtxRelease, 11000 cuDevicePrimaryCtxRelease_v2;
         cuDevicePrimaryCtxReset: 7000 cuDevicePrimaryCtxReset, 11000 cuDevicePrimaryCtxReset_v2;
         cuDevicePrimaryCtxRetain: 7000 cuDevicePrimaryCtxRetain;
         cuDevicePrimaryCtxSetFlags: 7000 cuDevicePrimaryCtxSetFlags, 11000 cuDevicePrimaryCtxSetFlags_v2;
+        cuDeviceSetGraphMemAttribute: 11040 cuDeviceSetGraphMemAttribute;
+        cuDeviceSetMemPool: 11020 cuDeviceSetMemPool;
         cuDeviceTotalMem: 2000 cuDeviceTotalMem, 3020 cuDeviceTotalMem_v2;
         cuDriverGetVersion: 2020 cuDriverGetVersion;
         cuEventCreate: 2000 cuEventCreate;
@@ -176,6 +197,7 @@ table! {
         cuEventRecord: 2000 cuEventRecord, 7000 cuEventRecord_ptsz;
         cuEventRecordWithFlags: 11010 cuEventRecordWithFlags, 11010 cuEventRecordWithFlags_ptsz;
         cuEventSynchronize: 2000 cuEventSynchronize;
+        cuExternalMemoryGetMappedBuffer: 10000 cuExternalMemoryGetMappedBuffer;
         cuFuncGetAttribute: 2020 cuFuncGetAttribute;
         cuFuncGetModule: 11000 cuFuncGetModule;
         cuFuncGetName: 12030 cuFuncGetName;
@@ -188,7 +210,48 @@ table! {
         cuGetErrorString: 6000 cuGetErrorString;
         cuGetExportTable: 3000 cuGetExportTable;
         cuGetProcAddress: 11030 cuGetProcAddress, 12000 cuGetProcAddress_v2;
+        cuGraphAddChildGraphNode: 10000 cuGraphAddChildGraphNode;
+        cuGraphAddDependencies: 10000 cuGraphAddDependencies, 12030 cuGraphAddDependencies_v2;
+        cuGraphAddEmptyNode: 10000 cuGraphAddEmptyNode;
+        cuGraphAddEventRecordNode: 11010 cuGraphAddEventRecordNode;
+        cuGraphAddEventWaitNode: 11010 cuGraphAddEventWaitNode;
+        cuGraphAddHostNode: 10000 cuGraphAddHostNode;
+        cuGraphAddKernelNode: 10000 cuGraphAddKernelNode, 12000 cuGraphAddKernelNode_v2;
+        cuGraphAddMemAllocNode: 11040 cuGraphAddMemAllocNode;
+        cuGraphAddMemFreeNode: 11040 cuGraphAddMemFreeNode;
+        cuGraphAddMemcpyNode: 10000 cuGraphAddMemcpyNode;
+        cuGraphAddMemsetNode: 10000 cuGraphAddMemsetNode;
+        cuGraphAddNode: 12020 cuGraphAddNode, 12030 cuGraphAddNode_v2;
+        cuGraphClone: 10000 cuGraphClone;
+        cuGraphCreate: 10000 cuGraphCreate;
+        cuGraphDestroy: 10000 cuGraphDestroy;
+        cuGraphExecDestroy: 10000 cuGraphExecDestroy;
+        cuGraphExecGetFlags: 12000 cuGraphExecGetFlags;
+        cuGraphExecUpdate: 10020 cuGraphExecUpdate, 12000 cuGraphExecUpdate_v2;
+        cuGraphGetNodes: 10000 cuGraphGetNodes;
+        cuGraphGetRootNodes: 10000 cuGraphGetRootNodes;
+        cuGraphInstantiate: 10000 cuGraphInstantiate, 11000 cuGraphInstantiate_v2;
+        cuGraphInstantiateWithFlags: 11040 cuGraphInstantiateWithFlags;
+        cuGraphInstantiateWithParams:
+            12000 cuGraphInstantiateWithParams, 12000 cuGraphInstantiateWithParams_ptsz;
+        cuGraphLaunch: 10000 cuGraphLaunch, 10000 cuGraphLaunch_ptsz;
+        cuGraphMemAllocNodeGetParams: 11040 cuGraphMemAllocNodeGetParams;
+        cuGraphMemFreeNodeGetParams: 11040 cuGraphMemFreeNodeGetParams;
+        cuGraphNodeGetDependencies: 10000 cuGraphNodeGetDependencies;
+        cuGraphNodeGetType: 10000 cuGraphNodeGetType;
+        cuGraphUpload: 11010 cuGraphUpload, 11010 cuGraphUpload_ptsz;
+        cuGreenCtxCreate: 12040 cuGreenCtxCreate;
+        cuGreenCtxDestroy: 12040 cuGreenCtxDestroy;
+        cuGreenCtxGetDevResource: 12040 cuGreenCtxGetDevResource;
+        cuGreenCtxGetId: 12090 cuGreenCtxGetId;
+        cuGreenCtxRecordEvent: 12040 cuGreenCtxRecordEvent;
+        cuGreenCtxStreamCreate: 12050 cuGreenCtxStreamCreate;
+        cuGreenCtxWaitEvent: 12040 cuGreenCtxWaitEvent;
+        cuImportExternalMemory: 10000 cuImportExternalMemory;
         cuInit: 2000 cuInit;
+        cuIpcCloseMemHandle: 4010 cuIpcCloseMemHandle;
+        cuIpcGetMemHandle: 4010 cuIpcGetMemHandle;
+        cuIpcOpenMemHandle: 4010 cuIpcOpenMemHandle, 11000 cuIpcOpenMemHandle_v2;
         cuKernelGetAttribute: 12000 cuKernelGetAttribute;
         cuKernelGetFunction: 12000 cuKernelGetFunction;
         cuKernelGetLibrary: 12050 cuKernelGetLibrary;
@@ -216,6 +279,7 @@ table! {
         cuMemAllocManaged: 6000 cuMemAllocManaged;
         cuMemAllocPitch: 2000 cuMemAllocPitch, 3020 cuMemAllocPitch_v2;
         cuMemCreate: 10020 cuMemCreate;
+        cuMemExportToShareableHandle: 10020 cuMemExportToShareableHandle;
         cuMemFree: 2000 cuMemFree, 3020 cuMemFree_v2;
         cuMemFreeAsync: 11020 cuMemFreeAsync, 11020 cuMemFreeAsync_ptsz;
         cuMemFreeHost: 2000 cuMemFreeHost;
@@ -223,19 +287,30 @@ table! {
         cuMemGetAddressRange: 2000 cuMemGetAddressRange, 3020 cuMemGetAddressRange_v2;
         cuMemGetAllocationGranularity: 10020 cuMemGetAllocationGranularity;
         cuMemGetAllocationPropertiesFromHandle: 10020 cuMemGetAllocationPropertiesFromHandle;
+        cuMemGetDefaultMemPool: 13000 cuMemGetDefaultMemPool;
         cuMemGetInfo: 2000 cuMemGetInfo, 3020 cuMemGetInfo_v2;
+        cuMemGetMemPool: 13000 cuMemGetMemPool;
         cuMemHostAlloc: 2020 cuMemHostAlloc;
         cuMemHostGetDevicePointer: 2020 cuMemHostGetDevicePointer, 3020 cuMemHostGetDevicePointer_v2;
         cuMemHostGetFlags: 2030 cuMemHostGetFlags;
         cuMemHostRegister: 4000 cuMemHostRegister, 6050 cuMemHostRegister_v2;
         cuMemHostUnregister: 4000 cuMemHostUnregister;
+        cuMemImportFromShareableHandle: 10020 cuMemImportFromShareableHandle;
         cuMemMap: 10020 cuMemMap;
+        cuMemPoolCreate: 11020 cuMemPoolCreate;
+        cuMemPoolDestroy: 11020 cuMemPoolDestroy;
+        cuMemPoolGetAccess: 11020 cuMemPoolGetAccess;
+        cuMemPoolGetAttribute: 11020 cuMemPoolGetAttribute;
+        cuMemPoolSetAccess: 11020 cuMemPoolSetAccess;
+        cuMemPoolSetAttribute: 11020 cuMemPoolSetAttribute;
+        cuMemPoolTrimTo: 11020 cuMemPoolTrimTo;
         cuMemPrefetchAsync:
             8000 cuMemPrefetchAsync, 12020 cuMemPrefetchAsync_v2, 8000 cuMemPrefetchAsync_ptsz,
             12020 cuMemPrefetchAsync_v2_ptsz;
         cuMemRelease: 10020 cuMemRelease;
         cuMemRetainAllocationHandle: 11000 cuMemRetainAllocationHandle;
         cuMemSetAccess: 10020 cuMemSetAccess;
+        cuMemSetMemPool: 13000 cuMemSetMemPool;
         cuMemUnmap: 10020 cuMemUnmap;
         cuMemcpy: 4000 cuMemcpy, 7000 cuMemcpy_ptds;
         cuMemcpy2D: 3020 cuMemcpy2D_v2, 7000 cuMemcpy2D_v2_ptds;
@@ -269,6 +344,10 @@ table! {
         cuMemsetD32Async: 3020 cuMemsetD32Async, 7000 cuMemsetD32Async_ptsz;
         cuMemsetD8: 2000 cuMemsetD8, 3020 cuMemsetD8_v2, 7000 cuMemsetD8_v2_ptds;
         cuMemsetD8Async: 3020 cuMemsetD8Async, 7000 cuMemsetD8Async_ptsz;
+        cuMipmappedArrayCreate: 5000 cuMipmappedArrayCreate;
+        cuMipmappedArrayDestroy: 5000 cuMipmappedArrayDestroy;
+        cuMipmappedArrayGetLevel: 5000 cuMipmappedArrayGetLevel;
+        cuMipmappedArrayGetMemoryRequirements: 11060 cuMipmappedArrayGetMemoryRequirements;
         cuModuleEnumerateFunctions: 12040 cuModuleEnumerateFunctions;
         cuModuleGetFunction: 2000 cuModuleGetFunction;
         cuModuleGetFunctionCount: 12040 cuModuleGetFunctionCount;
@@ -292,9 +371,13 @@ table! {
         cuProfilerStop: 4000 cuProfilerStop;
         cuStreamAddCallback: 5000 cuStreamAddCallback, 7000 cuStreamAddCallback_ptsz;
         cuStreamAttachMemAsync: 6000 cuStreamAttachMemAsync, 7000 cuStreamAttachMemAsync_ptsz;
+        cuStreamBeginCapture:
+            10000 cuStreamBeginCapture, 10010 cuStreamBeginCapture_v2, 10000 cuStreamBeginCapture_ptsz,
+            10010 cuStreamBeginCapture_v2_ptsz;
         cuStreamCreate: 2000 cuStreamCreate;
         cuStreamCreateWithPriority: 5050 cuStreamCreateWithPriority;
         cuStreamDestroy: 2000 cuStreamDestroy, 4000 cuStreamDestroy_v2;
+        cuStreamEndCapture: 10000 cuStreamEndCapture, 10000 cuStreamEndCapture_ptsz;
         cuStreamGetCaptureInfo:
             10010 cuStreamGetCaptureInfo, 11030 cuStreamGetCaptureInfo_v2, 12030 cuStreamGetCaptureInfo_v3,
             10010 cuStreamGetCaptureInfo_ptsz, 11030 cuStreamGetCaptureInfo_v2_ptsz,
@@ -304,21 +387,25 @@ table! {
             12050 cuStreamGetCtx_v2_ptsz;
         cuStreamGetDevice: 12080 cuStreamGetDevice, 12080 cuStreamGetDevice_ptsz;
         cuStreamGetFlags: 5050 cuStreamGetFlags, 7000 cuStreamGetFlags_ptsz;
+        cuStreamGetGreenCtx: 12040 cuStreamGetGreenCtx;
         cuStreamGetId: 12000 cuStreamGetId, 12000 cuStreamGetId_ptsz;
         cuStreamGetPriority: 5050 cuStreamGetPriority, 7000 cuStreamGetPriority_ptsz;
         cuStreamIsCapturing: 10000 cuStreamIsCapturing, 10000 cuStreamIsCapturing_ptsz;
         cuStreamQuery: 2000 cuStreamQuery, 7000 cuStreamQuery_ptsz;
         cuStreamSynchronize: 2000 cuStreamSynchronize, 7000 cuStreamSynchronize_ptsz;
         cuStreamWaitEvent: 3020 cuStreamWaitEvent, 7000 cuStreamWaitEvent_ptsz;
+        cuSurfObjectCreate: 5000 cuSurfObjectCreate;
+        cuSurfObjectDestroy: 5000 cuSurfObjectDestroy;
+        cuSurfObjectGetResourceDesc: 5000 cuSurfObjectGetResourceDesc;
+        cuTexObjectCreate: 5000 cuTexObjectCreate;
+        cuTexObjectDestroy: 5000 cuTexObjectDestroy;
+        cuTexObjectGetResourceDesc: 5000 cuTexObjectGetResourceDesc;
+        cuTexObjectGetResourceViewDesc: 5000 cuTexObjectGetResourceViewDesc;
+        cuTexObjectGetTextureDesc: 5000 cuTexObjectGetTextureDesc;
         cuThreadExchangeStreamCaptureMode: 10010 cuThreadExchangeStreamCaptureMode;
         simgpuModuleGlobal: 2000 simgpuModuleGlobal;
     }
     absent {
-        cuArray3DCreate: 2000 cuArray3DCreate;
-        cuArray3DGetDescriptor: 2000 cuArray3DGetDescriptor;
-        cuArrayCreate: 2000 cuArrayCreate;
-        cuArrayGetDescriptor: 2000 cuArrayGetDescriptor;
-        cuArrayGetMemoryRequirements: 11060 cuArrayGetMemoryRequirements;
         cuArrayGetPlane: 11020 cuArrayGetPlane;
         cuArrayGetSparseProperties: 11010 cuArrayGetSparseProperties;
         cuCheckpointProcessCheckpoint: 12080 cuCheckpointProcessCheckpoint;
@@ -331,27 +418,15 @@ table! {
         cuCoredumpGetAttributeGlobal: 12010 cuCoredumpGetAttributeGlobal;
         cuCoredumpSetAttribute: 12010 cuCoredumpSetAttribute;
         cuCoredumpSetAttributeGlobal: 12010 cuCoredumpSetAttributeGlobal;
-        cuCtxFromGreenCtx: 12040 cuCtxFromGreenCtx;
-        cuCtxGetDevResource: 12040 cuCtxGetDevResource;
         cuCtxGetExecAffinity: 11040 cuCtxGetExecAffinity;
-        cuCtxRecordEvent: 12050 cuCtxRecordEvent;
-        cuCtxWaitEvent: 12050 cuCtxWaitEvent;
-        cuDestroyExternalMemory: 10000 cuDestroyExternalMemory;
         cuDestroyExternalSemaphore: 10000 cuDestroyExternalSemaphore;
-        cuDevResourceGenerateDesc: 12040 cuDevResourceGenerateDesc;
-        cuDevSmResourceSplitByCount: 12040 cuDevSmResourceSplitByCount;
-        cuDeviceGetDevResource: 12040 cuDeviceGetDevResource;
         cuDeviceGetExecAffinitySupport: 11040 cuDeviceGetExecAffinitySupport;
-        cuDeviceGetGraphMemAttribute: 11040 cuDeviceGetGraphMemAttribute;
         cuDeviceGetHostAtomicCapabilities: 13000 cuDeviceGetHostAtomicCapabilities;
         cuDeviceGetLuid: 10000 cuDeviceGetLuid;
         cuDeviceGetNvSciSyncAttributes: 10020 cuDeviceGetNvSciSyncAttributes;
         cuDeviceGetP2PAtomicCapabilities: 13000 cuDeviceGetP2PAtomicCapabilities;
         cuDeviceGetTexture1DLinearMaxWidth: 11010 cuDeviceGetTexture1DLinearMaxWidth;
-        cuDeviceGraphMemTrim: 11040 cuDeviceGraphMemTrim;
         cuDeviceRegisterAsyncNotification: 12040 cuDeviceRegisterAsyncNotification;
-        cuDeviceSetGraphMemAttribute: 11040 cuDeviceSetGraphMemAttribute;
-        cuDeviceSetMemPool: 11020 cuDeviceSetMemPool;
         cuDeviceUnregisterAsyncNotification: 12040 cuDeviceUnregisterAsyncNotification;
         cuEGLStreamConsumerAcquireFrame: 7000 cuEGLStreamConsumerAcquireFrame;
         cuEGLStreamConsumerConnect: 7000 cuEGLStreamConsumerConnect;
@@ -363,7 +438,6 @@ table! {
         cuEGLStreamProducerPresentFrame: 7000 cuEGLStreamProducerPresentFrame;
         cuEGLStreamProducerReturnFrame: 7000 cuEGLStreamProducerReturnFrame;
         cuEventCreateFromEGLSync: 9000 cuEventCreateFromEGLSync;
-        cuExternalMemoryGetMappedBuffer: 10000 cuExternalMemoryGetMappedBuffer;
         cuExternalMemoryGetMappedMipmappedArray: 10000 cuExternalMemoryGetMappedMipmappedArray;
         cuFlushGPUDirectRDMAWrites: 11030 cuFlushGPUDirectRDMAWrites;
         cuFuncGetParamInfo: 12040 cuFuncGetParamInfo;
@@ -383,28 +457,13 @@ table! {
         cuGLUnmapBufferObjectAsync: 2030 cuGLUnmapBufferObjectAsync;
         cuGLUnregisterBufferObject: 2000 cuGLUnregisterBufferObject;
         cuGraphAddBatchMemOpNode: 11070 cuGraphAddBatchMemOpNode;
-        cuGraphAddChildGraphNode: 10000 cuGraphAddChildGraphNode;
-        cuGraphAddDependencies: 10000 cuGraphAddDependencies, 12030 cuGraphAddDependencies_v2;
-        cuGraphAddEmptyNode: 10000 cuGraphAddEmptyNode;
-        cuGraphAddEventRecordNode: 11010 cuGraphAddEventRecordNode;
-        cuGraphAddEventWaitNode: 11010 cuGraphAddEventWaitNode;
         cuGraphAddExternalSemaphoresSignalNode: 11020 cuGraphAddExternalSemaphoresSignalNode;
         cuGraphAddExternalSemaphoresWaitNode: 11020 cuGraphAddExternalSemaphoresWaitNode;
-        cuGraphAddHostNode: 10000 cuGraphAddHostNode;
-        cuGraphAddKernelNode: 10000 cuGraphAddKernelNode, 12000 cuGraphAddKernelNode_v2;
-        cuGraphAddMemAllocNode: 11040 cuGraphAddMemAllocNode;
-        cuGraphAddMemFreeNode: 11040 cuGraphAddMemFreeNode;
-        cuGraphAddMemcpyNode: 10000 cuGraphAddMemcpyNode;
-        cuGraphAddMemsetNode: 10000 cuGraphAddMemsetNode;
-        cuGraphAddNode: 12020 cuGraphAddNode, 12030 cuGraphAddNode_v2;
         cuGraphBatchMemOpNodeGetParams: 11070 cuGraphBatchMemOpNodeGetParams;
         cuGraphBatchMemOpNodeSetParams: 11070 cuGraphBatchMemOpNodeSetParams;
         cuGraphChildGraphNodeGetGraph: 10000 cuGraphChildGraphNodeGetGraph;
-        cuGraphClone: 10000 cuGraphClone;
         cuGraphConditionalHandleCreate: 12030 cuGraphConditionalHandleCreate;
-        cuGraphCreate: 10000 cuGraphCreate;
         cuGraphDebugDotPrint: 11030 cuGraphDebugDotPrint;
-        cuGraphDestroy: 10000 cuGraphDestroy;
         cuGraphDestroyNode: 10000 cuGraphDestroyNode;
         cuGraphEventRecordNodeGetEvent: 11010 cuGraphEventRecordNodeGetEvent;
         cuGraphEventRecordNodeSetEvent: 11010 cuGraphEventRecordNodeSetEvent;
@@ -412,57 +471,43 @@ table! {
         cuGraphEventWaitNodeSetEvent: 11010 cuGraphEventWaitNodeSetEvent;
         cuGraphExecBatchMemOpNodeSetParams: 11070 cuGraphExecBatchMemOpNodeSetParams;
         cuGraphExecChildGraphNodeSetParams: 11010 cuGraphExecChildGraphNodeSetParams;
-        cuGraphExecDestroy: 10000 cuGraphExecDestroy;
         cuGraphExecEventRecordNodeSetEvent: 11010 cuGraphExecEventRecordNodeSetEvent;
         cuGraphExecEventWaitNodeSetEvent: 11010 cuGraphExecEventWaitNodeSetEvent;
         cuGraphExecExternalSemaphoresSignalNodeSetParams:
             11020 cuGraphExecExternalSemaphoresSignalNodeSetParams;
         cuGraphExecExternalSemaphoresWaitNodeSetParams: 11020 cuGraphExecExternalSemaphoresWaitNodeSetParams;
-        cuGraphExecGetFlags: 12000 cuGraphExecGetFlags;
         cuGraphExecHostNodeSetParams: 10020 cuGraphExecHostNodeSetParams;
         cuGraphExecKernelNodeSetParams:
             10010 cuGraphExecKernelNodeSetParams, 12000 cuGraphExecKernelNodeSetParams_v2;
         cuGraphExecMemcpyNodeSetParams: 10020 cuGraphExecMemcpyNodeSetParams;
         cuGraphExecMemsetNodeSetParams: 10020 cuGraphExecMemsetNodeSetParams;
         cuGraphExecNodeSetParams: 12020 cuGraphExecNodeSetParams;
-        cuGraphExecUpdate: 10020 cuGraphExecUpdate, 12000 cuGraphExecUpdate_v2;
         cuGraphExternalSemaphoresSignalNodeGetParams: 11020 cuGraphExternalSemaphoresSignalNodeGetParams;
         cuGraphExternalSemaphoresSignalNodeSetParams: 11020 cuGraphExternalSemaphoresSignalNodeSetParams;
         cuGraphExternalSemaphoresWaitNodeGetParams: 11020 cuGraphExternalSemaphoresWaitNodeGetParams;
         cuGraphExternalSemaphoresWaitNodeSetParams: 11020 cuGraphExternalSemaphoresWaitNodeSetParams;
         cuGraphGetEdges: 10000 cuGraphGetEdges, 12030 cuGraphGetEdges_v2;
-        cuGraphGetNodes: 10000 cuGraphGetNodes;
-        cuGraphGetRootNodes: 10000 cuGraphGetRootNodes;
         cuGraphHostNodeGetParams: 10000 cuGraphHostNodeGetParams;
         cuGraphHostNodeSetParams: 10000 cuGraphHostNodeSetParams;
-        cuGraphInstantiate: 10000 cuGraphInstantiate, 11000 cuGraphInstantiate_v2;
-        cuGraphInstantiateWithFlags: 11040 cuGraphInstantiateWithFlags;
-        cuGraphInstantiateWithParams:
-            12000 cuGraphInstantiateWithParams, 12000 cuGraphInstantiateWithParams_ptsz;
         cuGraphKernelNodeCopyAttributes: 11000 cuGraphKernelNodeCopyAttributes;
         cuGraphKernelNodeGetAttribute: 11000 cuGraphKernelNodeGetAttribute;
         cuGraphKernelNodeGetParams: 10000 cuGraphKernelNodeGetParams, 12000 cuGraphKernelNodeGetParams_v2;
         cuGraphKernelNodeSetAttribute: 11000 cuGraphKernelNodeSetAttribute;
         cuGraphKernelNodeSetParams: 10000 cuGraphKernelNodeSetParams, 12000 cuGraphKernelNodeSetParams_v2;
-        cuGraphLaunch: 10000 cuGraphLaunch, 10000 cuGraphLaunch_ptsz;
-        cuGraphMemAllocNodeGetParams: 11040 cuGraphMemAllocNodeGetParams;
-        cuGraphMemFreeNodeGetParams: 11040 cuGraphMemFreeNodeGetParams;
         cuGraphMemcpyNodeGetParams: 10000 cuGraphMemcpyNodeGetParams;
         cuGraphMemcpyNodeSetParams: 10000 cuGraphMemcpyNodeSetParams;
         cuGraphMemsetNodeGetParams: 10000 cuGraphMemsetNodeGetParams;
         cuGraphMemsetNodeSetParams: 10000 cuGraphMemsetNodeSetParams;
         cuGraphNodeFindInClone: 10000 cuGraphNodeFindInClone;
-        cuGraphNodeGetDependencies: 10000 cuGraphNodeGetDependencies, 12030 cuGraphNodeGetDependencies_v2;
+        cuGraphNodeGetDependencies: 12030 cuGraphNodeGetDependencies_v2;
         cuGraphNodeGetDependentNodes:
             10000 cuGraphNodeGetDependentNodes, 12030 cuGraphNodeGetDependentNodes_v2;
         cuGraphNodeGetEnabled: 11060 cuGraphNodeGetEnabled;
-        cuGraphNodeGetType: 10000 cuGraphNodeGetType;
         cuGraphNodeSetEnabled: 11060 cuGraphNodeSetEnabled;
         cuGraphNodeSetParams: 12020 cuGraphNodeSetParams;
         cuGraphReleaseUserObject: 11030 cuGraphReleaseUserObject;
         cuGraphRemoveDependencies: 10000 cuGraphRemoveDependencies, 12030 cuGraphRemoveDependencies_v2;
         cuGraphRetainUserObject: 11030 cuGraphRetainUserObject;
-        cuGraphUpload: 11010 cuGraphUpload, 11010 cuGraphUpload_ptsz;
         cuGraphicsEGLRegisterImage: 7000 cuGraphicsEGLRegisterImage;
         cuGraphicsGLRegisterBuffer: 3000 cuGraphicsGLRegisterBuffer;
         cuGraphicsGLRegisterImage: 3000 cuGraphicsGLRegisterImage;
@@ -478,20 +523,9 @@ table! {
         cuGraphicsUnregisterResource: 3000 cuGraphicsUnregisterResource;
         cuGraphicsVDPAURegisterOutputSurface: 3010 cuGraphicsVDPAURegisterOutputSurface;
         cuGraphicsVDPAURegisterVideoSurface: 3010 cuGraphicsVDPAURegisterVideoSurface;
-        cuGreenCtxCreate: 12040 cuGreenCtxCreate;
-        cuGreenCtxDestroy: 12040 cuGreenCtxDestroy;
-        cuGreenCtxGetDevResource: 12040 cuGreenCtxGetDevResource;
-        cuGreenCtxGetId: 12090 cuGreenCtxGetId;
-        cuGreenCtxRecordEvent: 12040 cuGreenCtxRecordEvent;
-        cuGreenCtxStreamCreate: 12050 cuGreenCtxStreamCreate;
-        cuGreenCtxWaitEvent: 12040 cuGreenCtxWaitEvent;
-        cuImportExternalMemory: 10000 cuImportExternalMemory;
         cuImportExternalSemaphore: 10000 cuImportExternalSemaphore;
-        cuIpcCloseMemHandle: 4010 cuIpcCloseMemHandle;
         cuIpcGetEventHandle: 4010 cuIpcGetEventHandle;
-        cuIpcGetMemHandle: 4010 cuIpcGetMemHandle;
         cuIpcOpenEventHandle: 4010 cuIpcOpenEventHandle;
-        cuIpcOpenMemHandle: 4010 cuIpcOpenMemHandle, 11000 cuIpcOpenMemHandle_v2;
         cuKernelGetParamInfo: 12040 cuKernelGetParamInfo;
         cuLaunch: 2000 cuLaunch;
         cuLaunchCooperativeKernelMultiDevice: 9000 cuLaunchCooperativeKernelMultiDevice;
@@ -514,27 +548,15 @@ table! {
         cuMemDiscardAndPrefetchBatchAsync:
             13000 cuMemDiscardAndPrefetchBatchAsync, 13000 cuMemDiscardAndPrefetchBatchAsync_ptsz;
         cuMemDiscardBatchAsync: 13000 cuMemDiscardBatchAsync, 13000 cuMemDiscardBatchAsync_ptsz;
-        cuMemExportToShareableHandle: 10020 cuMemExportToShareableHandle;
-        cuMemGetDefaultMemPool: 13000 cuMemGetDefaultMemPool;
         cuMemGetHandleForAddressRange: 11070 cuMemGetHandleForAddressRange;
-        cuMemGetMemPool: 13000 cuMemGetMemPool;
-        cuMemImportFromShareableHandle: 10020 cuMemImportFromShareableHandle;
         cuMemMapArrayAsync: 11010 cuMemMapArrayAsync, 11010 cuMemMapArrayAsync_ptsz;
-        cuMemPoolCreate: 11020 cuMemPoolCreate;
-        cuMemPoolDestroy: 11020 cuMemPoolDestroy;
         cuMemPoolExportPointer: 11020 cuMemPoolExportPointer;
         cuMemPoolExportToShareableHandle: 11020 cuMemPoolExportToShareableHandle;
-        cuMemPoolGetAccess: 11020 cuMemPoolGetAccess;
-        cuMemPoolGetAttribute: 11020 cuMemPoolGetAttribute;
         cuMemPoolImportFromShareableHandle: 11020 cuMemPoolImportFromShareableHandle;
         cuMemPoolImportPointer: 11020 cuMemPoolImportPointer;
-        cuMemPoolSetAccess: 11020 cuMemPoolSetAccess;
-        cuMemPoolSetAttribute: 11020 cuMemPoolSetAttribute;
-        cuMemPoolTrimTo: 11020 cuMemPoolTrimTo;
         cuMemPrefetchBatchAsync: 13000 cuMemPrefetchBatchAsync, 13000 cuMemPrefetchBatchAsync_ptsz;
         cuMemRangeGetAttribute: 8000 cuMemRangeGetAttribute;
         cuMemRangeGetAttributes: 8000 cuMemRangeGetAttributes;
-        cuMemSetMemPool: 13000 cuMemSetMemPool;
         cuMemcpy2D: 2000 cuMemcpy2D;
         cuMemcpy2DAsync: 2000 cuMemcpy2DAsync;
         cuMemcpy2DUnaligned: 2000 cuMemcpy2DUnaligned;
@@ -555,10 +577,6 @@ table! {
         cuMemcpyDtoA: 2000 cuMemcpyDtoA, 7000 cuMemcpyDtoA_v2_ptds;
         cuMemcpyHtoA: 2000 cuMemcpyHtoA;
         cuMemcpyHtoAAsync: 2000 cuMemcpyHtoAAsync;
-        cuMipmappedArrayCreate: 5000 cuMipmappedArrayCreate;
-        cuMipmappedArrayDestroy: 5000 cuMipmappedArrayDestroy;
-        cuMipmappedArrayGetLevel: 5000 cuMipmappedArrayGetLevel;
-        cuMipmappedArrayGetMemoryRequirements: 11060 cuMipmappedArrayGetMemoryRequirements;
         cuMipmappedArrayGetSparseProperties: 11010 cuMipmappedArrayGetSparseProperties;
         cuModuleGetSurfRef: 3000 cuModuleGetSurfRef;
         cuModuleGetTexRef: 2000 cuModuleGetTexRef;
@@ -581,15 +599,10 @@ table! {
         cuStreamBatchMemOp:
             8000 cuStreamBatchMemOp, 11070 cuStreamBatchMemOp_v2, 8000 cuStreamBatchMemOp_ptsz,
             11070 cuStreamBatchMemOp_v2_ptsz;
-        cuStreamBeginCapture:
-            10000 cuStreamBeginCapture, 10010 cuStreamBeginCapture_v2, 10000 cuStreamBeginCapture_ptsz,
-            10010 cuStreamBeginCapture_v2_ptsz;
         cuStreamBeginCaptureToGraph:
             12030 cuStreamBeginCaptureToGraph, 12030 cuStreamBeginCaptureToGraph_ptsz;
         cuStreamCopyAttributes: 11000 cuStreamCopyAttributes, 11000 cuStreamCopyAttributes_ptsz;
-        cuStreamEndCapture: 10000 cuStreamEndCapture, 10000 cuStreamEndCapture_ptsz;
         cuStreamGetAttribute: 11000 cuStreamGetAttribute, 11000 cuStreamGetAttribute_ptsz;
-        cuStreamGetGreenCtx: 12040 cuStreamGetGreenCtx;
         cuStreamSetAttribute: 11000 cuStreamSetAttribute, 11000 cuStreamSetAttribute_ptsz;
         cuStreamUpdateCaptureDependencies:
             11030 cuStreamUpdateCaptureDependencies, 12030 cuStreamUpdateCaptureDependencies_v2,
@@ -606,20 +619,12 @@ table! {
         cuStreamWriteValue64:
             9000 cuStreamWriteValue64, 11070 cuStreamWriteValue64_v2, 9000 cuStreamWriteValue64_ptsz,
             11070 cuStreamWriteValue64_v2_ptsz;
-        cuSurfObjectCreate: 5000 cuSurfObjectCreate;
-        cuSurfObjectDestroy: 5000 cuSurfObjectDestroy;
-        cuSurfObjectGetResourceDesc: 5000 cuSurfObjectGetResourceDesc;
         cuSurfRefGetArray: 3000 cuSurfRefGetArray;
         cuSurfRefSetArray: 3000 cuSurfRefSetArray;
         cuTensorMapEncodeIm2col: 12000 cuTensorMapEncodeIm2col;
         cuTensorMapEncodeIm2colWide: 12080 cuTensorMapEncodeIm2colWide;
         cuTensorMapEncodeTiled: 12000 cuTensorMapEncodeTiled;
         cuTensorMapReplaceAddress: 12000 cuTensorMapReplaceAddress;
-        cuTexObjectCreate: 5000 cuTexObjectCreate;
-        cuTexObjectDestroy: 5000 cuTexObjectDestroy;
-        cuTexObjectGetResourceDesc: 5000 cuTexObjectGetResourceDesc;
-        cuTexObjectGetResourceViewDesc: 5000 cuTexObjectGetResourceViewDesc;
-        cuTexObjectGetTextureDesc: 5000 cuTexObjectGetTextureDesc;
         cuTexRefCreate: 2000 cuTexRefCreate;
         cuTexRefDestroy: 2000 cuTexRefDestroy;
         cuTexRefGetAddress: 2000 cuTexRefGetAddress, 3020 cuTexRefGetAddress_v2;

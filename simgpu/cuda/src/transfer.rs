@@ -196,7 +196,7 @@ enum Place {
 }
 
 /// A copy that may go ahead.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Transfer {
     to: (Region, Place),
     from: (Region, Place),

@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use simgpu::segment::SegmentId;
+
 use crate::code::{Answer, Code};
 use crate::handle::Handle;
 
@@ -19,12 +21,19 @@ pub(crate) struct Physical<P> {
     pub(crate) device: Option<usize>,
     /// What the program asked for, to be told again.
     pub(crate) properties: P,
+    /// Set once it is shared with other processes.
+    pub(crate) segment: Option<SegmentId>,
     held: u32,
     mapped: u32,
 }
 
-/// Memory that nobody holds any more: device and bytes.
-pub(crate) type Freed = Option<(usize, u64)>;
+/// Memory that nobody holds any more.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Freed {
+    pub(crate) device: usize,
+    pub(crate) bytes: u64,
+    pub(crate) segment: Option<SegmentId>,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Mapping {
@@ -83,12 +92,43 @@ impl<P: Copy> VirtualMemory<P> {
 
     /// Notes physical memory, held once.
     pub(crate) fn create(&mut self, handle: Handle, bytes: u64, device: Option<usize>, properties: P) {
+        self.insert(handle, bytes, device, properties, None);
+    }
+
+    /// Notes physical memory of a segment, held once.
+    pub(crate) fn open(
+        &mut self,
+        handle: Handle,
+        bytes: u64,
+        device: usize,
+        properties: P,
+        segment: SegmentId,
+    ) {
+        self.insert(handle, bytes, Some(device), properties, Some(segment));
+    }
+
+    /// Notes that physical memory is shared from now on.
+    pub(crate) fn set_segment(&mut self, handle: Handle, segment: SegmentId) {
+        if let Some(physical) = self.physical.get_mut(&handle) {
+            physical.segment = Some(segment);
+        }
+    }
+
+    fn insert(
+        &mut self,
+        handle: Handle,
+        bytes: u64,
+        device: Option<usize>,
+        properties: P,
+        segment: Option<SegmentId>,
+    ) {
         self.physical.insert(
             handle,
             Physical {
                 bytes,
                 device,
                 properties,
+                segment,
                 held: 1,
                 mapped: 0,
             },
@@ -103,7 +143,7 @@ impl<P: Copy> VirtualMemory<P> {
     }
 
     /// One hold less.
-    pub(crate) fn release(&mut self, handle: Handle) -> Answer<Freed> {
+    pub(crate) fn release(&mut self, handle: Handle) -> Answer<Option<Freed>> {
         let physical = self
             .physical
             .get_mut(&handle)
@@ -150,7 +190,7 @@ impl<P: Copy> VirtualMemory<P> {
     }
 
     /// Unmaps a range that whole mappings fill; answers the memory that went.
-    pub(crate) fn unmap(&mut self, address: u64, bytes: u64) -> Answer<Vec<(usize, u64)>> {
+    pub(crate) fn unmap(&mut self, address: u64, bytes: u64) -> Answer<Vec<Freed>> {
         let starts = self.filled_by(address, bytes)?;
         let mut freed = Vec::new();
         for start in starts {
@@ -189,11 +229,10 @@ impl<P: Copy> VirtualMemory<P> {
         (mapping.access != 0).then_some((start, mapping.bytes, device))
     }
 
-    /// Whether any physical memory of the device is left.
+    /// Whether any physical memory of the device is left that is this process's alone.
     pub(crate) fn holds_physical(&self, device: usize) -> bool {
-        self.physical
-            .values()
-            .any(|physical| physical.device == Some(device))
+        let own = |physical: &Physical<P>| physical.device == Some(device) && physical.segment.is_none();
+        self.physical.values().any(own)
     }
 
     fn find(&self, address: u64) -> Option<(u64, &Mapping)> {
@@ -224,13 +263,17 @@ impl<P: Copy> VirtualMemory<P> {
         }
     }
 
-    fn free_if_unused(&mut self, handle: Handle) -> Freed {
+    fn free_if_unused(&mut self, handle: Handle) -> Option<Freed> {
         let physical = *self.physical.get(&handle)?;
         if physical.held > 0 || physical.mapped > 0 {
             return None;
         }
         self.physical.remove(&handle);
-        physical.device.map(|device| (device, physical.bytes))
+        physical.device.map(|device| Freed {
+            device,
+            bytes: physical.bytes,
+            segment: physical.segment,
+        })
     }
 }
 
@@ -239,6 +282,14 @@ mod tests {
     use super::*;
 
     const G: u64 = GRANULARITY;
+
+    fn freed(bytes: u64) -> Freed {
+        Freed {
+            device: 0,
+            bytes,
+            segment: None,
+        }
+    }
 
     fn memory() -> VirtualMemory<()> {
         let mut memory = VirtualMemory::default();
@@ -257,7 +308,7 @@ mod tests {
             Err(Code::INVALID_VALUE),
             "nobody holds it any more"
         );
-        assert_eq!(memory.unmap(16 * G, 2 * G), Ok(vec![(0, 2 * G)]));
+        assert_eq!(memory.unmap(16 * G, 2 * G), Ok(vec![freed(2 * G)]));
     }
 
     #[test]
@@ -268,7 +319,7 @@ mod tests {
         memory.map(17 * G, G, 0, 1).unwrap();
         assert_eq!(memory.release(1), Ok(None));
         assert_eq!(memory.unmap(16 * G, G), Ok(vec![]));
-        assert_eq!(memory.unmap(17 * G, G), Ok(vec![(0, G)]));
+        assert_eq!(memory.unmap(17 * G, G), Ok(vec![freed(G)]));
     }
 
     #[test]
@@ -279,7 +330,7 @@ mod tests {
         assert_eq!(memory.retain(16 * G + 5), Ok(1));
         assert_eq!(memory.release(1), Ok(None));
         assert_eq!(memory.unmap(16 * G, G), Ok(vec![]));
-        assert_eq!(memory.release(1), Ok(Some((0, G))));
+        assert_eq!(memory.release(1), Ok(Some(freed(G))));
     }
 
     #[test]

@@ -99,12 +99,14 @@ entries! {
 
     fn cuCtxSynchronize() {
         let (process, handle) = current()?;
+        process.state().captures.refuse_context(handle)?;
         synchronize(process, handle);
         Ok(())
     }
 
     fn cuCtxSynchronize_v2(context: Handle) {
         let (process, handle) = given_or_current(context)?;
+        process.state().captures.refuse_context(handle)?;
         synchronize(process, handle);
         Ok(())
     }
@@ -243,6 +245,7 @@ fn ordinal(process: &Process, context: Handle) -> Answer<c_int> {
 pub(crate) fn synchronize(process: &Process, context: Handle) {
     let last = process.player.timeline().last_of_context(context);
     process.player.wait(&last);
+    process.release_pools(context);
 }
 
 fn default_limit(limit: c_int) -> Answer<usize> {

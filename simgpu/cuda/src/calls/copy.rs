@@ -4,10 +4,13 @@
 use std::ffi::c_uint;
 
 use crate::abi::{Copy2d, Copy3d};
+use crate::captures::refuse_in_capture;
 use crate::code::{Answer, Code};
 use crate::contexts::current;
 use crate::gate::{Host, In, entries};
+use crate::graphs::NodeWork;
 use crate::handle::Handle;
+use crate::timeline::Work;
 use crate::transfer::{End, Region, Transfer};
 
 /// Whether the call returns before the copy is done.
@@ -199,14 +202,19 @@ fn volume(copy: In<Copy3d>, stream: Handle, per_thread: bool, ending: Ending) ->
 
 fn run(to: Region, from: Region, stream: Handle, per_thread: bool, ending: Ending) -> Answer {
     let (process, _) = current()?;
-    let (lane, _) = process.lane(stream, per_thread)?;
+    let place = process.capture_place(stream, per_thread)?;
     let transfer = Transfer::plan(&process.state(), to, from)?;
-    let ticket = match transfer.work(process) {
-        Some(work) => process.player.submit(lane, work, Vec::new())?,
-        None => process
-            .player
-            .submit(lane, crate::timeline::Work::Wait, Vec::new())?,
-    };
+    if process
+        .capture(place, |_| Ok(NodeWork::Copy(transfer)))?
+        .is_some()
+    {
+        return Ok(());
+    }
+    if matches!(ending, Waits) {
+        refuse_in_capture(process)?;
+    }
+    let work = transfer.work(process).unwrap_or(Work::Wait);
+    let ticket = process.player.submit(place.lane, work, Vec::new())?;
     if matches!(ending, Waits) || transfer.is_on_host() {
         process.player.wait(&[ticket]);
     }

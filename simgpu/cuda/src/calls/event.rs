@@ -2,9 +2,11 @@
 
 use std::ffi::c_uint;
 
+use crate::captures::refuse_in_capture;
 use crate::code::{Answer, Code};
 use crate::contexts::current;
 use crate::gate::{Out, entries};
+use crate::graphs::NodeWork;
 use crate::handle::Handle;
 use crate::process::Process;
 use crate::state::Event;
@@ -12,6 +14,8 @@ use crate::timeline::{EventId, Work};
 
 /// `CU_EVENT_DISABLE_TIMING`
 const NO_TIMING: c_uint = 2;
+/// `CU_EVENT_RECORD_EXTERNAL`, `CU_EVENT_WAIT_EXTERNAL`: in a capture a node of its own, to the outside.
+pub(crate) const EXTERNAL: c_uint = 1;
 /// `CU_EVENT_INTERPROCESS`
 const INTERPROCESS: c_uint = 4;
 
@@ -40,6 +44,8 @@ entries! {
 
     fn cuEventQuery(event: Handle) {
         let (process, id, _) = find(event)?;
+        process.state().captures.refuse_event(event)?;
+        refuse_in_capture(process)?;
         let timeline = process.player.now();
         match timeline.recorded(id) {
             Some(ticket) if !timeline.is_done(ticket) => Err(Code::NOT_READY),
@@ -49,8 +55,12 @@ entries! {
 
     fn cuEventSynchronize(event: Handle) {
         let (process, id, _) = find(event)?;
+        process.state().captures.refuse_event(event)?;
+        refuse_in_capture(process)?;
         let recorded = process.player.timeline().recorded(id);
         process.player.wait(recorded.as_slice());
+        let context = process.state().events.get(&event).map(|event| event.context);
+        context.into_iter().for_each(|context| process.release_pools(context));
         Ok(())
     }
 
@@ -83,15 +93,28 @@ fn destroy(event: Handle) -> Answer {
 
 fn record(event: Handle, stream: Handle, per_thread: bool, flags: c_uint) -> Answer {
     let (process, id, _) = find(event)?;
-    let (lane, context) = process.lane(stream, per_thread)?;
-    if flags > 1 {
+    let place = process.capture_place(stream, per_thread)?;
+    if flags > EXTERNAL {
         return Err(Code::INVALID_VALUE);
     }
-    let is_of_context = |event: &Event| event.context == context;
+    let is_of_context = |event: &Event| event.context == place.context;
     if !process.state().events.get(&event).is_some_and(is_of_context) {
         return Err(Code::INVALID_HANDLE);
     }
-    process.player.submit(lane, Work::Stamp(id), Vec::new()).map(drop)
+    if flags == EXTERNAL && process.capture(place, |_| Ok(NodeWork::Record(id)))?.is_some() {
+        return Ok(());
+    }
+    let mut state = process.state();
+    let capture = state.captures.enter(place)?;
+    state.captures.record(event, capture.map(|id| (id, place.lane)));
+    drop(state);
+    if capture.is_some() {
+        return Ok(());
+    }
+    process
+        .player
+        .submit(place.lane, Work::Stamp(id), Vec::new())
+        .map(drop)
 }
 
 /// Simulated milliseconds from one to the other.

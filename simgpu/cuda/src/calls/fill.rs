@@ -2,20 +2,13 @@
 
 use std::ffi::{c_uchar, c_uint, c_ushort};
 
-use crate::code::{Answer, Code};
+use crate::code::Answer;
 use crate::contexts::current;
-use crate::gate::{Host, entries};
+use crate::fills::{Extent, Fill};
+use crate::gate::entries;
+use crate::graphs::NodeWork;
 use crate::handle::Handle;
 use crate::timeline::Work;
-
-/// A box of elements: bytes of one, how many in a row, rows, bytes from row to row.
-#[derive(Clone, Copy)]
-struct Extent {
-    element: usize,
-    width: usize,
-    rows: usize,
-    pitch: usize,
-}
 
 fn line(element: usize, count: usize) -> Extent {
     Extent {
@@ -94,63 +87,25 @@ fn fill(
     on_host_waits: bool,
 ) -> Answer {
     let (process, _) = current()?;
-    let (lane, _) = process.lane(stream, per_thread)?;
-    let width = extent
-        .width
-        .checked_mul(extent.element)
-        .ok_or(Code::INVALID_VALUE)?;
-    if width == 0 || extent.rows == 0 {
+    let place = process.capture_place(stream, per_thread)?;
+    let fill = Fill::plan(process, &process.state(), address, value, extent)?;
+    if process.capture(place, |_| Ok(NodeWork::Fill(fill)))?.is_some() {
         return Ok(());
     }
-    let step = if extent.rows == 1 { width } else { extent.pitch };
-    if step < width || !address.is_multiple_of(extent.element as u64) {
-        return Err(Code::INVALID_VALUE);
-    }
-    let before_last = step.checked_mul(extent.rows - 1).ok_or(Code::INVALID_VALUE)?;
-    let span = before_last.checked_add(width).ok_or(Code::INVALID_VALUE)? as u64;
-    let state = process.state();
-    if let Some((start, region)) = state.memory.host.find(address) {
-        if address
-            .checked_add(span)
-            .is_none_or(|end| end > start + region.bytes as u64)
-        {
-            return Err(Code::INVALID_VALUE);
+    match fill {
+        Fill::Nothing => Ok(()),
+        Fill::Host { .. } => {
+            let ticket = process.player.submit(place.lane, Work::Wait, Vec::new())?;
+            if on_host_waits {
+                process.player.wait(&[ticket]);
+            }
+            fill.write();
+            Ok(())
         }
-        drop(state);
-        let ticket = process.player.submit(lane, Work::Wait, Vec::new())?;
-        if on_host_waits {
-            process.player.wait(&[ticket]);
-        }
-        for row in 0..extent.rows {
-            fill_row(address + (row * step) as u64, value, extent.element, width);
-        }
-        return Ok(());
-    }
-    let device = state.memory.device_of(address, span)?;
-    drop(state);
-    let bandwidth = process
-        .devices
-        .get(device)
-        .ok_or(Code::INVALID_DEVICE)?
-        .memory_bandwidth;
-    #[expect(clippy::cast_precision_loss, reason = "byte counts are far below 2^53")]
-    let seconds = (width * extent.rows) as f64 / bandwidth;
-    // On device memory even the call without Async in its name does not wait.
-    process
-        .player
-        .submit(lane, Work::Pause(seconds), Vec::new())
-        .map(drop)
-}
-
-/// Fills a row of host memory: one element, then what is filled copied behind itself.
-fn fill_row(start: u64, value: u32, element: usize, width: usize) {
-    for (offset, byte) in (0..).zip(value.to_le_bytes()).take(element) {
-        Host::from_address(start + offset).fill(byte, 1);
-    }
-    let mut filled = element;
-    while filled < width {
-        let more = filled.min(width - filled);
-        Host::from_address(start + filled as u64).copy_from(Host::from_address(start), more);
-        filled += more;
+        // On device memory even the call without Async in its name does not wait.
+        Fill::Device(seconds) => process
+            .player
+            .submit(place.lane, Work::Pause(seconds), Vec::new())
+            .map(drop),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::c_uint;
 
+use crate::captures::refuse_in_capture;
 use crate::code::{Answer, Code};
 use crate::contexts::current;
 use crate::gate::{Host, Out, entries};
@@ -20,6 +21,7 @@ entries! {
 
     fn cuMemFreeHost(place: Host) {
         let process = Process::get()?;
+        refuse_in_capture(process)?;
         process.state().memory.host.free(place.address(), HostKind::Pinned)
     }
 
@@ -28,6 +30,7 @@ entries! {
 
     fn cuMemHostUnregister(place: Host) {
         let process = Process::get()?;
+        refuse_in_capture(process)?;
         process.state().memory.host.unregister(place.address())
     }
 
@@ -55,6 +58,7 @@ entries! {
 
 fn allocate(place: Out<u64>, bytes: usize, flags: c_uint) -> Answer {
     let (process, context) = current()?;
+    refuse_in_capture(process)?;
     if place.is_null() || flags & !ALLOCATE_FLAGS != 0 {
         return Err(Code::INVALID_VALUE);
     }
@@ -73,6 +77,7 @@ fn allocate(place: Out<u64>, bytes: usize, flags: c_uint) -> Answer {
 
 fn register(place: Host, bytes: usize, flags: c_uint) -> Answer {
     let (process, context) = current()?;
+    refuse_in_capture(process)?;
     if flags & !REGISTER_FLAGS != 0 {
         return Err(Code::INVALID_VALUE);
     }

@@ -8,9 +8,11 @@ use crate::code::{Answer, Code};
 use crate::contexts::current;
 use crate::costs::blocks_per_sm;
 use crate::gate::{Host, In, entries};
+use crate::graphs::{self, Kernel, NodeWork};
 use crate::handle::Handle;
 use crate::player::{HostCall, UserData};
 use crate::process::Process;
+use crate::slice::Slice;
 use crate::timeline::{Load, Work};
 
 /// Most blocks of a grid, and most threads of a block, by axis.
@@ -104,6 +106,65 @@ fn product(sizes: [u32; 3]) -> u64 {
         .fold(1, u64::saturating_mul)
 }
 
+/// A kernel launch as the program asks for it.
+#[derive(Clone, Copy)]
+pub(crate) struct Launch {
+    pub(crate) function: Handle,
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    pub(crate) shared: c_uint,
+    /// Parameters come by pointer or in a buffer, not both.
+    pub(crate) has_both: bool,
+}
+
+impl Launch {
+    /// Checks it against the function and the device of a context; answers what it costs. `current` is where a kernel
+    /// of a library is looked up.
+    pub(crate) fn plan(self, process: &Process, current: Handle, context: Handle) -> Answer<Kernel> {
+        let mut state = process.state();
+        let function = state.function(self.function, current)?;
+        let function = state
+            .modules
+            .functions
+            .get(&function)
+            .ok_or(Code::INVALID_HANDLE)?;
+        if function.context != context {
+            return Err(Code::INVALID_HANDLE);
+        }
+        let threads = product(self.block);
+        let shared_fits = u64::from(self.shared) <= u64::from(function.max_dynamic_shared.unsigned_abs());
+        let sizes_fit = within(self.grid, GRID) && within(self.block, BLOCK) && threads <= THREADS;
+        if !sizes_fit || !shared_fits || self.has_both {
+            return Err(Code::INVALID_VALUE);
+        }
+        let name = Arc::clone(&function.name);
+        let (device, part) = {
+            let context = state.context(context)?;
+            (context.device, context.sms)
+        };
+        drop(state);
+        let device = process.devices.get(device).ok_or(Code::INVALID_DEVICE)?;
+        let threads = u32::try_from(threads).map_err(|_| Code::INVALID_VALUE)?;
+        let sms = part.unwrap_or(device.info.sms);
+        let cost = process
+            .costs
+            .of(&name, product(self.grid), threads, sms, device.all_sms);
+        Ok(Kernel {
+            sms: cost.sms,
+            seconds: cost.seconds,
+        })
+    }
+}
+
+impl Kernel {
+    pub(crate) fn work(self) -> Work<Slice> {
+        Work::Run {
+            load: Load::Kernel { sms: self.sms },
+            amount: self.seconds,
+        }
+    }
+}
+
 fn launch(
     function: Handle,
     grid: [u32; 3],
@@ -113,36 +174,25 @@ fn launch(
     (parameters, extra): (Host, Host),
 ) -> Answer {
     let (process, current_context) = current()?;
-    let (lane, context) = process.lane(stream, per_thread)?;
-    let mut state = process.state();
-    let function = state.function(function, current_context)?;
-    let function = state
-        .modules
-        .functions
-        .get(&function)
-        .ok_or(Code::INVALID_HANDLE)?;
-    if function.context != context {
-        return Err(Code::INVALID_HANDLE);
-    }
-    let threads = product(block);
-    let both_kinds = !parameters.0.is_null() && !extra.0.is_null();
-    let shared_fits = u64::from(shared) <= u64::from(function.max_dynamic_shared.unsigned_abs());
-    if !within(grid, GRID) || !within(block, BLOCK) || threads > THREADS || !shared_fits || both_kinds {
-        return Err(Code::INVALID_VALUE);
-    }
-    let name = Arc::clone(&function.name);
-    let device = state.context(context)?.device;
-    drop(state);
-    let device = process.devices.get(device).ok_or(Code::INVALID_DEVICE)?;
-    let threads = u32::try_from(threads).map_err(|_| Code::INVALID_VALUE)?;
-    let cost = process
-        .costs
-        .of(&name, product(grid), threads, device.info.sms, device.all_sms);
-    let work = Work::Run {
-        load: Load::Kernel { sms: cost.sms },
-        amount: cost.seconds,
+    let place = process.capture_place(stream, per_thread)?;
+    let launch = Launch {
+        function,
+        grid,
+        block,
+        shared,
+        has_both: !parameters.0.is_null() && !extra.0.is_null(),
     };
-    process.player.submit(lane, work, Vec::new()).map(drop)
+    let kernel = launch.plan(process, current_context, place.context)?;
+    if process
+        .capture(place, |_| Ok(NodeWork::Kernel(kernel)))?
+        .is_some()
+    {
+        return Ok(());
+    }
+    process
+        .player
+        .submit(place.lane, kernel.work(), Vec::new())
+        .map(drop)
 }
 
 fn check_cooperative(grid: [u32; 3], block: [u32; 3]) -> Answer {
@@ -165,15 +215,21 @@ fn host_function(
     data: Host,
 ) -> Answer {
     let process = Process::get()?;
-    let (lane, _) = process.lane(stream, per_thread)?;
+    let place = process.capture_place(stream, per_thread)?;
     let function = function.ok_or(Code::INVALID_VALUE)?;
+    if process
+        .capture(place, |_| Ok(graphs::call(function, data)))?
+        .is_some()
+    {
+        return Ok(());
+    }
     let call = HostCall::Function {
         function,
         data: UserData(data.0),
     };
     process
         .player
-        .submit(lane, Work::Call(call), Vec::new())
+        .submit(place.lane, Work::Call(call), Vec::new())
         .map(drop)
 }
 
@@ -187,6 +243,8 @@ fn callback(
     let process = Process::get()?;
     let (lane, _) = process.lane(stream, per_thread)?;
     let function = function.filter(|_| flags == 0).ok_or(Code::INVALID_VALUE)?;
+    // A callback wants the stream's status, which a graph does not have.
+    process.state().captures.refuse_lane(lane)?;
     let call = HostCall::Callback {
         function,
         stream,

@@ -3,6 +3,7 @@
 use std::ffi::{c_int, c_uint};
 use std::sync::Arc;
 
+use crate::captures::refuse_in_capture;
 use crate::code::{Answer, Code};
 use crate::contexts::{current, current_device};
 use crate::gate::{Out, entries};
@@ -44,6 +45,7 @@ entries! {
     /// Attached to all (1) or to the host (2) at first; either way it is host memory here.
     fn cuMemAllocManaged(address: Out<u64>, bytes: usize, flags: c_uint) {
         let (process, context) = current()?;
+        refuse_in_capture(process)?;
         if address.is_null() || !matches!(flags, 1 | 2) {
             return Err(Code::INVALID_VALUE);
         }
@@ -107,6 +109,7 @@ entries! {
 
 fn allocate(bytes: u64, narrow: bool, null: bool) -> Answer<u64> {
     let (process, context) = current()?;
+    refuse_in_capture(process)?;
     if null {
         return Err(Code::INVALID_VALUE);
     }
@@ -131,6 +134,7 @@ fn free(address: u64) -> Answer {
     if address == 0 {
         return Ok(());
     }
+    refuse_in_capture(process)?;
     let mut state = process.state();
     if state
         .memory
@@ -140,11 +144,22 @@ fn free(address: u64) -> Answer {
     {
         return state.memory.host.free(address, HostKind::Managed);
     }
-    let allocation = state.memory.remove(address, Kind::Plain)?;
+    if state.memory.graphs.block(address).is_some() {
+        drop(state);
+        super::context::synchronize(process, context);
+        return process.state().free_graph_block(address);
+    }
+    let allocation = state.memory.remove(address, is_freed_by_address)?;
     drop(state);
     super::context::synchronize(process, context);
-    process.state().give_back(allocation.device, allocation.place);
+    process.state().give_back(allocation);
+    process.release_pools(allocation.context);
     Ok(())
+}
+
+/// Whether `cuMemFree` frees it.
+pub(crate) fn is_freed_by_address(kind: Kind) -> bool {
+    matches!(kind, Kind::Plain | Kind::Pooled(_) | Kind::External)
 }
 
 fn info(both_null: bool) -> Answer<(u64, u64)> {

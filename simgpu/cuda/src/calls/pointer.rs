@@ -7,6 +7,7 @@ use crate::code::{Answer, Code};
 use crate::gate::{In, Out, entries};
 use crate::handle::Handle;
 use crate::host_memory::HostKind;
+use crate::memory::Kind;
 use crate::process::Process;
 use crate::state::State;
 
@@ -59,6 +60,10 @@ struct Known {
     mapped: bool,
     number: u64,
     access: i32,
+    /// The pool that it is a piece of, or 0.
+    pool: Handle,
+    /// Other processes can open it by `cuIpcGetMemHandle`.
+    can_be_opened: bool,
 }
 
 impl Known {
@@ -72,6 +77,8 @@ impl Known {
         mapped: false,
         number: 0,
         access: 0,
+        pool: 0,
+        can_be_opened: false,
     };
 }
 
@@ -88,6 +95,22 @@ fn find(state: &State, address: u64) -> Option<Known> {
             bytes,
             context,
             device,
+            number: start,
+            pool: match one.kind {
+                Kind::Pooled(pool) => pool,
+                _ => 0,
+            },
+            can_be_opened: one.kind == Kind::Plain,
+            ..base
+        });
+    }
+    if let Some((start, block)) = state.memory.graphs.find(address) {
+        return Some(Known {
+            memory: MEMORY_DEVICE,
+            start,
+            bytes: block.bytes,
+            context: block.context,
+            device: block.device,
             number: start,
             ..base
         });
@@ -148,12 +171,13 @@ fn put(known: &Known, value: Out<u8>, attribute: c_int, address: u64) -> Answer 
         } else {
             i32::try_from(known.device).unwrap_or(i32::MAX)
         }),
-        10 | 13 | 15 | 21 => value.cast::<u8>().put(u8::from(attribute == 13 && !nothing)),
+        10 => value.cast::<u8>().put(u8::from(known.can_be_opened)),
+        13 | 15 | 21 => value.cast::<u8>().put(u8::from(attribute == 13 && !nothing)),
         11 | 19 => word(known.start),
         12 | 18 => word(known.bytes),
         14 => word(0),
         16 => int(known.access),
-        17 => word(0),
+        17 => word(known.pool),
         _ => Err(Code::INVALID_VALUE),
     }
 }

@@ -39,7 +39,7 @@ entries! {
 }
 
 /// One thread makes a primary context at a time, so that two first callers get the same.
-fn retain(process: &'static Process, index: usize) -> Answer<Handle> {
+pub(crate) fn retain(process: &'static Process, index: usize) -> Answer<Handle> {
     static MAKING: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _one = MAKING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut state = process.state();
@@ -60,7 +60,7 @@ fn retain(process: &'static Process, index: usize) -> Answer<Handle> {
     Ok(handle)
 }
 
-fn release(device: c_int) -> Answer {
+pub(crate) fn release(device: c_int) -> Answer {
     let process = Process::get()?;
     let (index, _) = process.device(device)?;
     let mut state = process.state();

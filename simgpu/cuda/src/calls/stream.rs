@@ -4,15 +4,16 @@ use std::ffi::{c_int, c_uint};
 use std::sync::Arc;
 
 use crate::code::{Answer, Code};
-use crate::contexts::{current, current_device};
+use crate::contexts::{NON_BLOCKING, current, current_device};
 use crate::gate::{Out, entries};
+use crate::graphs::NodeWork;
 use crate::handle::Handle;
 use crate::process::Process;
 use crate::state::Stream;
 use crate::timeline::{Order, Work};
 
-/// `CU_STREAM_NON_BLOCKING`
-const NON_BLOCKING: c_uint = 1;
+use super::event::EXTERNAL;
+
 /// Priorities that a stream can have: numbers fall as they rise.
 const GREATEST: c_int = -5;
 
@@ -34,15 +35,6 @@ both! {
     cuStreamQuery cuStreamQuery_ptsz() => query;
     cuStreamSynchronize cuStreamSynchronize_ptsz() => synchronize;
     cuStreamWaitEvent cuStreamWaitEvent_ptsz(event: Handle, flags: c_uint) => wait_event;
-    cuStreamIsCapturing cuStreamIsCapturing_ptsz(status: Out<c_int>) => is_capturing;
-    cuStreamGetCaptureInfo cuStreamGetCaptureInfo_ptsz(status: Out<c_int>, id: Out<u64>) => capture_info;
-    cuStreamGetCaptureInfo_v2 cuStreamGetCaptureInfo_v2_ptsz(
-        status: Out<c_int>, id: Out<u64>, graph: Out<Handle>, nodes: Out<Handle>, count: Out<usize>
-    ) => capture_info_v2;
-    cuStreamGetCaptureInfo_v3 cuStreamGetCaptureInfo_v3_ptsz(
-        status: Out<c_int>, id: Out<u64>, graph: Out<Handle>, nodes: Out<Handle>, edges: Out<Handle>,
-        count: Out<usize>
-    ) => capture_info_v3;
     cuStreamAttachMemAsync cuStreamAttachMemAsync_ptsz(address: u64, bytes: usize, flags: c_uint) => attach_memory;
 }
 
@@ -53,16 +45,21 @@ entries! {
     }
     fn cuStreamDestroy(stream: Handle) { destroy(stream) }
     fn cuStreamDestroy_v2(stream: Handle) { destroy(stream) }
-
-    /// No stream can be captured, so the mode of doing so is the one that it was.
-    fn cuThreadExchangeStreamCaptureMode(mode: Out<c_int>) {
-        Process::get()?;
-        mode.put(0)
-    }
 }
 
 fn create(stream: Out<Handle>, flags: c_uint, priority: c_int) -> Answer {
     let (process, context) = current()?;
+    create_in(process, context, stream, flags, priority)
+}
+
+/// Makes a stream of a context.
+pub(crate) fn create_in(
+    process: &Process,
+    context: Handle,
+    stream: Out<Handle>,
+    flags: c_uint,
+    priority: c_int,
+) -> Answer {
     if stream.is_null() || flags & !NON_BLOCKING != 0 {
         return Err(Code::INVALID_VALUE);
     }
@@ -99,6 +96,11 @@ fn destroy(stream: Handle) -> Answer {
         .streams
         .remove(&stream)
         .ok_or(Code::INVALID_HANDLE)?;
+    let mut state = process.state();
+    if let Some(graph) = state.captures.forget_lane(found.lane) {
+        state.drop_graph(graph)?;
+    }
+    drop(state);
     process.player.timeline().close_lane(found.lane);
     Ok(())
 }
@@ -133,8 +135,13 @@ fn get_context(stream: Handle, per_thread: bool, context: Out<Handle>) -> Answer
 }
 
 fn get_context_v2(stream: Handle, per_thread: bool, context: Out<Handle>, green: Out<Handle>) -> Answer {
-    green.put_if(0);
-    get_context(stream, per_thread, context)
+    let process = Process::get()?;
+    let (_, found) = process.lane(stream, per_thread)?;
+    let of = process.state().greens.of_context(found).unwrap_or(0);
+    green.put_if(of);
+    // A stream of a green context has no other.
+    context.put_if(if of == 0 { found } else { 0 });
+    Ok(())
 }
 
 fn get_device(stream: Handle, per_thread: bool, device: Out<c_int>) -> Answer {
@@ -147,6 +154,7 @@ fn get_device(stream: Handle, per_thread: bool, device: Out<c_int>) -> Answer {
 fn query(stream: Handle, per_thread: bool) -> Answer {
     let process = Process::get()?;
     let (lane, _) = process.lane(stream, per_thread)?;
+    process.state().captures.refuse_lane(lane)?;
     if process.player.now().pending(lane) == 0 {
         Ok(())
     } else {
@@ -156,66 +164,36 @@ fn query(stream: Handle, per_thread: bool) -> Answer {
 
 fn synchronize(stream: Handle, per_thread: bool) -> Answer {
     let process = Process::get()?;
-    let (lane, _) = process.lane(stream, per_thread)?;
+    let (lane, context) = process.lane(stream, per_thread)?;
+    process.state().captures.refuse_lane(lane)?;
     let last = process.player.timeline().last(lane);
     process.player.wait(last.as_slice());
+    process.release_pools(context);
     Ok(())
 }
 
 /// An event that was never recorded is waited for by nobody.
 fn wait_event(stream: Handle, per_thread: bool, event: Handle, flags: c_uint) -> Answer {
     let process = Process::get()?;
-    let (lane, _) = process.lane(stream, per_thread)?;
-    if flags > 1 {
+    let place = process.capture_place(stream, per_thread)?;
+    if flags > EXTERNAL {
         return Err(Code::INVALID_VALUE);
     }
-    let event = process.state().events.get(&event).ok_or(Code::INVALID_HANDLE)?.id;
-    let recorded = process.player.timeline().recorded(event);
+    let id = process.state().events.get(&event).ok_or(Code::INVALID_HANDLE)?.id;
+    if flags == EXTERNAL && process.capture(place, |_| Ok(NodeWork::WaitFor(id)))?.is_some() {
+        return Ok(());
+    }
+    if process.state().captures.wait(place, event)? {
+        return Ok(());
+    }
+    let recorded = process.player.timeline().recorded(id);
     match recorded {
-        Some(ticket) => process.player.submit(lane, Work::Wait, vec![ticket]).map(drop),
+        Some(ticket) => process
+            .player
+            .submit(place.lane, Work::Wait, vec![ticket])
+            .map(drop),
         None => Ok(()),
     }
-}
-
-/// 0: `CU_STREAM_CAPTURE_STATUS_NONE`
-fn is_capturing(stream: Handle, per_thread: bool, status: Out<c_int>) -> Answer {
-    settings(stream, per_thread)?;
-    status.put(0)
-}
-
-fn capture_info(stream: Handle, per_thread: bool, status: Out<c_int>, id: Out<u64>) -> Answer {
-    id.put_if(0);
-    is_capturing(stream, per_thread, status)
-}
-
-fn capture_info_v2(
-    stream: Handle,
-    per_thread: bool,
-    status: Out<c_int>,
-    id: Out<u64>,
-    graph: Out<Handle>,
-    nodes: Out<Handle>,
-    count: Out<usize>,
-) -> Answer {
-    graph.put_if(0);
-    nodes.put_if(0);
-    count.put_if(0);
-    capture_info(stream, per_thread, status, id)
-}
-
-#[expect(clippy::too_many_arguments, reason = "the driver API has them")]
-fn capture_info_v3(
-    stream: Handle,
-    per_thread: bool,
-    status: Out<c_int>,
-    id: Out<u64>,
-    graph: Out<Handle>,
-    nodes: Out<Handle>,
-    edges: Out<Handle>,
-    count: Out<usize>,
-) -> Answer {
-    edges.put_if(0);
-    capture_info_v2(stream, per_thread, status, id, graph, nodes, count)
 }
 
 /// Managed memory belongs to all streams here whatever it is attached to.

@@ -162,6 +162,10 @@ impl Running {
         self.child.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

@@ -194,17 +194,17 @@ fn what_is_not_modelled_says_its_name_once() {
         let err = Bench::new(1.0).program("program").succeeds();
         assert_eq!(
             err,
-            "simgpu: cuGraphCreate is not modelled\nsimgpu: cuTexObjectCreate is not modelled\n"
+            "simgpu: cuMulticastCreate is not modelled\nsimgpu: cuLinkComplete is not modelled\n"
         );
         return;
     }
     let driver = Driver::load();
-    let mut graph = 0_u64;
+    let mut out = 0_u64;
     for _ in 0..3 {
-        assert_eq!(call!(driver, cuGraphCreate, &mut graph, 0), NOT_SUPPORTED);
+        assert_eq!(call!(driver, cuMulticastCreate, &mut out, 0_u64), NOT_SUPPORTED);
     }
     assert_eq!(
-        call!(driver, cuTexObjectCreate, &mut graph, 0_u64, 0_u64, 0_u64),
+        call!(driver, cuLinkComplete, 0_u64, &mut out, 0_u64),
         NOT_SUPPORTED
     );
 }
