@@ -71,3 +71,4 @@ pub mod sender;
 pub mod settings;
 pub mod table;
 pub mod thread;
+pub mod unwind;

@@ -239,6 +239,20 @@ fn neither_the_management_library_nor_the_profiler_nor_private_functions_are_tou
 }
 
 #[test]
+fn only_the_c_library_is_loaded_with_it() {
+    // Each library more takes longer to load than all else at the start of a program.
+    let dynamic = listing("readelf", &["-d"]);
+    let needed: Vec<_> = dynamic
+        .lines()
+        .filter(|line| line.contains("(NEEDED)"))
+        .filter(|line| !line.contains("[libc.so.6]") && !line.contains("[ld-linux"))
+        .collect();
+    assert_eq!(needed, [""; 0]);
+    let symbols = listing("nm", &["-D"]);
+    assert!(!symbols.contains("_Unwind_"), "{symbols}");
+}
+
+#[test]
 fn nothing_of_ours_runs_when_the_file_is_loaded() {
     // The compiler's own frame_dummy, and the standard library's note of the arguments.
     let sections = listing("readelf", &["-SW"]);
