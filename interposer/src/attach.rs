@@ -60,13 +60,18 @@ impl Attachment {
     /// Where a thread counts.
     #[inline]
     #[must_use]
-    pub fn tally(&self, lane: usize, device: usize) -> Option<Tally<'_>> {
+    pub fn tally(&'static self, lane: usize, device: usize) -> Option<Tally<'static>> {
         self.page.tally(self.slot, lane, device)
     }
 
+    /// The most the job had reserved on a device since the last sample.
+    #[must_use]
+    pub fn peak(&self, device: usize) -> Option<&AtomicU64> {
+        self.peaks.0.get(device)
+    }
+
     /// Counts an allocation on one of the page's devices.
-    #[inline]
-    pub fn add(&self, lane: usize, device: usize, class: Class, bytes: u64) {
+    pub fn add(&'static self, lane: usize, device: usize, class: Class, bytes: u64) {
         let (Some(tally), Some(peak)) = (self.tally(lane, device), self.peaks.0.get(device)) else {
             return;
         };
@@ -80,6 +85,12 @@ impl Attachment {
     #[inline]
     pub fn current_device(&self) -> Option<usize> {
         self.devices.current()
+    }
+
+    /// The page's index of the only device that the process sees.
+    #[must_use]
+    pub fn sole_device(&self) -> Option<usize> {
+        self.devices.sole
     }
 
     /// The page's index of the device with this ordinal.

@@ -30,6 +30,8 @@ pub struct Devices {
     /// Ordinal, page index and UUID; the first `count` are used.
     list: [(Ordinal, usize, Uuid); DEVICES],
     count: usize,
+    /// The page index of the only device, if it is the only one.
+    pub sole: Option<usize>,
 }
 
 impl Devices {
@@ -37,10 +39,7 @@ impl Devices {
     /// several the driver's getter is asked. `None` when there is no telling.
     #[inline]
     pub fn current(&self) -> Option<usize> {
-        if self.count == 1 {
-            return Some(self.list[0].1);
-        }
-        self.ask_current()
+        self.sole.or_else(|| self.ask_current())
     }
 
     #[cold]
@@ -80,6 +79,7 @@ pub fn list(page: &CounterPage) -> Devices {
     let mut devices = Devices {
         list: [(0, 0, [0; 16]); DEVICES],
         count: 0,
+        sole: None,
     };
     for (ordinal, uuid) in gate::unseen(ask_all) {
         if let Some(index) = page.device_index(uuid)
@@ -89,6 +89,7 @@ pub fn list(page: &CounterPage) -> Devices {
             devices.count += 1;
         }
     }
+    devices.sole = (devices.count == 1).then_some(devices.list[0].1);
     devices
 }
 

@@ -83,4 +83,5 @@ pub mod settings;
 pub mod table;
 pub mod thread;
 pub mod torch;
+pub mod unwind;
 pub mod wire;

@@ -1,64 +1,203 @@
 //! What the interposer keeps for each thread of the program.
+//!
+//! The words lie in the static block of thread-local memory, two instructions away, as those of any object are
+//! that is loaded at the start of a program. The compiler would call `__tls_get_addr` in each hook, for the
+//! case that the object is opened later; then there is some spare room in the static block, and a hundred bytes fit.
 
 use std::cell::Cell;
 use std::ffi::c_void;
+use std::mem::MaybeUninit;
 use std::num::NonZeroUsize;
 use std::ptr;
-use std::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
 
-use migm_shared::page::LANES;
+use migm_shared::page::{Class, LANES, Tally};
 use once_cell::race::OnceNonZeroUsize;
 
 use crate::attach::{self, Attachment};
+use crate::ledger::{self, LaneRecords};
 
-/// One thread's own words.
+/// One thread's own words. All zero, as a thread finds them, says that there is no attachment.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Thread {
     /// Whether the thread is inside a hook.
     pub inside: Cell<bool>,
-    /// The attachment, by address, that `lane` is of; another one after a fork.
-    attachment: Cell<usize>,
+    /// The same as `attachment` if the thread has a lane of its own and the process one device: then `place` is
+    /// where each allocation is counted.
+    simple: Cell<Option<&'static Attachment>>,
+    /// The attachment that `lane` and `place` are of; another one after a fork.
+    attachment: Cell<Option<&'static Attachment>>,
     lane: Cell<usize>,
+    device: Cell<usize>,
+    /// Where the thread counts on `device`; written before `attachment`.
+    place: Cell<MaybeUninit<Place>>,
 }
 
-thread_local! {
-    // Without a destructor, so that it also works from the destructors of the program's own thread-locals.
-    static THREAD: Thread = const {
-        Thread {
-            inside: Cell::new(false),
-            attachment: Cell::new(0),
-            lane: Cell::new(0),
+/// Where one thread counts on one device.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// The records of the thread's lane.
+    pub records: &'static LaneRecords,
+    /// The page's index of the device.
+    pub device: usize,
+    tally: Tally<'static>,
+    /// The most the job had reserved since the last sample.
+    peak: &'static AtomicU64,
+}
+
+impl Place {
+    /// Counts an allocation.
+    #[inline]
+    pub fn add(&self, class: Class, bytes: u64) {
+        let reserved = self.tally.add(class, bytes);
+        if reserved > self.peak.load(Relaxed) {
+            self.peak.fetch_max(reserved, Relaxed);
         }
-    };
+    }
+
+    /// Counts a free.
+    #[inline]
+    pub fn remove(&self, class: Class, bytes: u64) {
+        self.tally.remove(class, bytes);
+    }
+
+    /// Undoes [`remove`](Self::remove).
+    pub fn restore(&self, class: Class, bytes: u64) {
+        self.tally.restore(class, bytes);
+    }
+}
+
+// A zeroed block of thread-local memory, hidden: no other object sees the name.
+std::arch::global_asm!(
+    ".pushsection .tbss.migm_thread,\"awT\",%nobits",
+    ".balign {align}",
+    ".globl migm_thread",
+    ".hidden migm_thread",
+    ".type migm_thread,%object",
+    ".size migm_thread,{size}",
+    "migm_thread:",
+    ".zero {size}",
+    ".popsection",
+    align = const align_of::<Thread>(),
+    size = const size_of::<Thread>(),
+);
+
+/// The calling thread's words.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn own() -> *const Thread {
+    let words: *const Thread;
+    // SAFETY: reads the block's offset, which the loader has put into the table, and the thread's pointer, which
+    // the ABI keeps at `fs:0`.
+    unsafe {
+        std::arch::asm!(
+            "mov {words}, qword ptr fs:[0]",
+            "add {words}, qword ptr [rip + migm_thread@GOTTPOFF]",
+            words = out(reg) words,
+            options(pure, nomem, nostack),
+        );
+    }
+    words
+}
+
+/// The calling thread's words.
+#[cfg(target_arch = "aarch64")]
+#[inline]
+fn own() -> *const Thread {
+    let words: *const Thread;
+    // SAFETY: reads the block's offset, which the loader has put into the table, and the thread's pointer, which
+    // the ABI keeps in `tpidr_el0`.
+    unsafe {
+        std::arch::asm!(
+            "adrp {offset}, :gottprel:migm_thread",
+            "ldr {offset}, [{offset}, :gottprel_lo12:migm_thread]",
+            "mrs {words}, tpidr_el0",
+            "add {words}, {words}, {offset}",
+            offset = out(reg) _,
+            words = out(reg) words,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    words
 }
 
 impl Thread {
-    /// Runs `body` with the calling thread's words: they are looked up once a call, which is not free in a
-    /// shared library.
+    /// Runs `body` with the calling thread's words. They have no destructor, so that this also works from the
+    /// destructors of the program's own thread-locals.
     #[inline]
     pub fn with<T>(body: impl FnOnce(&Self) -> T) -> T {
-        let own = THREAD.with(ptr::from_ref);
-        // SAFETY: the words have no destructor and last as long as the thread, which is in `body` meanwhile.
-        // Passing `body` through `LocalKey::with` itself would keep it from being inlined.
-        body(unsafe { &*own })
+        // SAFETY: the block is of this type's size and alignment, zero is a valid start, it lasts as long as the
+        // thread, which is in `body` meanwhile, and no other thread has its address.
+        body(unsafe { &*own() })
     }
 
     /// The lane of the page that this thread counts in: one of its own while there are any, else the shared
     /// one.
     #[inline]
-    pub fn lane(&self, attachment: &Attachment) -> usize {
-        if self.attachment.get() == ptr::from_ref(attachment).addr() {
+    pub fn lane(&self, attachment: &'static Attachment) -> usize {
+        if self.is_of(attachment) {
             self.lane.get()
         } else {
             self.take_lane(attachment)
         }
     }
 
+    /// Where this thread counts, if that is a simple question: it has a lane of its own, and the process one
+    /// device. This is the short way of most allocations.
+    #[inline]
+    pub fn simple_place(&self) -> Option<&Place> {
+        let attachment = attach::already()?;
+        let is_simple = self.simple.get().is_some_and(|known| ptr::eq(known, attachment));
+        // SAFETY: the place was written before `simple`, and is not written while the reference lives: only
+        // `take_place` and `take_lane` do that, on this thread, and counting calls neither.
+        is_simple.then(|| unsafe { &*self.place.as_ptr().cast::<Place>() })
+    }
+
+    /// Where this thread counts on a device; `None` for a number that no device of the page has.
+    #[inline]
+    pub fn place(&self, attachment: &'static Attachment, device: usize) -> Option<Place> {
+        if self.is_of(attachment) && self.device.get() == device {
+            // SAFETY: the place was written before the attachment.
+            Some(unsafe { self.place.get().assume_init() })
+        } else {
+            self.take_place(attachment, device)
+        }
+    }
+
+    #[inline]
+    fn is_of(&self, attachment: &'static Attachment) -> bool {
+        self.attachment
+            .get()
+            .is_some_and(|known| ptr::eq(known, attachment))
+    }
+
     #[cold]
-    fn take_lane(&self, attachment: &Attachment) -> usize {
+    fn take_place(&self, attachment: &'static Attachment, device: usize) -> Option<Place> {
+        let lane = self.lane(attachment);
+        let place = find(attachment, lane, device)?;
+        if self.simple.get().is_some() {
+            // Another device than the only one: a record of a page index that nobody gave.
+            return Some(place);
+        }
+        self.device.set(device);
+        self.place.set(MaybeUninit::new(place));
+        Some(place)
+    }
+
+    #[cold]
+    fn take_lane(&self, attachment: &'static Attachment) -> usize {
         let lane = attachment.lanes.take();
-        self.attachment.set(ptr::from_ref(attachment).addr());
         self.lane.set(lane);
+        let sole = attachment.sole_device();
+        let device = sole.unwrap_or(0);
+        self.device.set(device);
+        if let Some(place) = find(attachment, lane, device) {
+            self.place.set(MaybeUninit::new(place));
+            self.attachment.set(Some(attachment));
+            let is_simple = sole.is_some() && lane != Lanes::SHARED;
+            self.simple.set(is_simple.then_some(attachment));
+        }
         if lane != Lanes::SHARED {
             at_end_of_thread();
         }
@@ -67,11 +206,21 @@ impl Thread {
 
     /// Gives the lane back. A hook called later, by another destructor of the thread, takes one again.
     fn leave(&self) {
-        let before = self.attachment.replace(0);
-        if let Some(attachment) = attach::already().filter(|now| ptr::from_ref(*now).addr() == before) {
+        self.simple.set(None);
+        let before = self.attachment.replace(None);
+        if let Some(attachment) = attach::already().filter(|now| before.is_some_and(|it| ptr::eq(it, *now))) {
             attachment.lanes.give_back(self.lane.replace(Lanes::SHARED));
         }
     }
+}
+
+fn find(attachment: &'static Attachment, lane: usize, device: usize) -> Option<Place> {
+    Some(Place {
+        records: ledger::records(lane)?,
+        device,
+        tally: attachment.tally(lane, device)?,
+        peak: attachment.peak(device)?,
+    })
 }
 
 /// Which lanes of the process's slot have a thread: one bit each.
@@ -134,6 +283,24 @@ unsafe extern "C" fn ended(_value: *mut c_void) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_thread_has_words_of_its_own() {
+        let address = || Thread::with(|thread| ptr::from_ref(thread).addr());
+        let here = address();
+        Thread::with(|thread| thread.inside.set(true));
+        std::thread::spawn(move || {
+            assert_ne!(address(), here);
+            assert!(
+                Thread::with(|thread| !thread.inside.replace(true)),
+                "zero at first"
+            );
+        })
+        .join()
+        .unwrap();
+        assert_eq!(address(), here);
+        assert!(Thread::with(|thread| thread.inside.replace(false)));
+    }
 
     #[test]
     fn lanes_are_given_once_and_come_back() {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! +--------+-----------------------+-------------------+---------------------------------+
-//! | header | 16 devices            | 512 process slots | 512 times 8 lanes of 16 devices |
+//! | header | 16 devices            | 512 process slots | 512 times 16 lanes of 16 devices|
 //! | magic  | UUID, reserved live   | pid, start, marks | live by class, allocations,     |
 //! | layout | and peak, allocated.. | last OOM          | frees, requested                |
 //! +--------+-----------------------+-------------------+---------------------------------+
@@ -41,7 +41,7 @@ pub const DEVICES: usize = 16;
 /// Processes of one job that can be counted at once.
 pub const SLOTS: usize = 512;
 /// Lanes of one process: lane 0 is shared, the others belong to one thread each.
-pub const LANES: usize = 8;
+pub const LANES: usize = 16;
 /// Number of [`Class`]es.
 pub const CLASSES: usize = 8;
 
@@ -286,31 +286,43 @@ impl ProcessSlot {
     }
 }
 
-impl Tally<'_> {
-    /// Adds to a figure of the lane, modulo 2^64.
+impl<'a> Tally<'a> {
+    /// Adds to figures of the lane, modulo 2^64.
     #[inline]
-    fn bump(&self, figure: &AtomicU64, by: u64) {
+    fn bump<const N: usize>(&self, figures: [(&AtomicU64, u64); N]) {
+        // One branch for all of them, as this is done at each allocation.
         if self.alone {
-            figure.store(figure.load(Relaxed).wrapping_add(by), Relaxed);
+            for (figure, by) in figures {
+                figure.store(figure.load(Relaxed).wrapping_add(by), Relaxed);
+            }
         } else {
-            figure.fetch_add(by, Relaxed);
+            for (figure, by) in figures {
+                figure.fetch_add(by, Relaxed);
+            }
         }
+    }
+
+    #[inline]
+    fn live(&self, class: Class) -> &'a AtomicU64 {
+        &self.lane.live[class as usize]
     }
 
     /// Counts an allocation that the driver has granted, and returns the job's reserved bytes on the device
     /// after it. An unmet request of at most this size counts as met.
     #[inline]
     pub fn add(&self, class: Class, bytes: u64) -> u64 {
-        self.bump(&self.lane.live[class as usize], bytes);
-        self.bump(&self.lane.requested, bytes);
+        let (live, requested) = ((self.live(class), bytes), (&self.lane.requested, bytes));
         if !class.is_reserved() {
+            self.bump([live, requested]);
             return self.totals.reserved.load(Relaxed);
         }
-        self.bump(&self.lane.allocations, 1);
+        self.bump([live, requested, (&self.lane.allocations, 1)]);
         let unmet = self.process.oom_asked.load(Relaxed);
         if unmet != 0 && bytes >= unmet {
             self.process.oom_asked.store(0, Relaxed);
         }
+        // Each sum that the total ever is passes through one of these, whoever adds: so the largest of them is
+        // the peak.
         let reserved = self.totals.reserved.fetch_add(bytes, Relaxed).wrapping_add(bytes);
         if reserved > self.totals.reserved_peak.load(Relaxed) {
             self.totals.reserved_peak.fetch_max(reserved, Relaxed);
@@ -321,19 +333,23 @@ impl Tally<'_> {
     /// Counts a free. The device is the one of the allocation.
     #[inline]
     pub fn remove(&self, class: Class, bytes: u64) {
-        self.bump(&self.lane.live[class as usize], bytes.wrapping_neg());
+        let live = (self.live(class), bytes.wrapping_neg());
         if class.is_reserved() {
-            self.bump(&self.lane.frees, 1);
+            self.bump([live, (&self.lane.frees, 1)]);
             self.totals.reserved.fetch_sub(bytes, Relaxed);
+        } else {
+            self.bump([live]);
         }
     }
 
     /// Undoes [`remove`](Self::remove) after the driver has refused the free.
     pub fn restore(&self, class: Class, bytes: u64) {
-        self.bump(&self.lane.live[class as usize], bytes);
+        let live = (self.live(class), bytes);
         if class.is_reserved() {
-            self.bump(&self.lane.frees, 1_u64.wrapping_neg());
+            self.bump([live, (&self.lane.frees, 1_u64.wrapping_neg())]);
             self.totals.reserved.fetch_add(bytes, Relaxed);
+        } else {
+            self.bump([live]);
         }
     }
 }
@@ -489,6 +505,7 @@ impl CounterPage {
     }
 
     /// Takes a framework's own figure of what the process's tensors hold on a device.
+    #[inline]
     pub fn report_allocated(&self, slot: usize, device: usize, allocated: u64) {
         if let Some(mine) = self.lanes.get(slot).and_then(|lanes| lanes[0].get(device)) {
             let before = mine.allocated.swap(allocated, Relaxed);
@@ -744,7 +761,7 @@ mod tests {
         assert_eq!(size_of::<LaneDevice>(), 128);
         assert_eq!(
             size_of::<CounterPage>(),
-            64 + 64 + 16 * 128 + 512 * (64 + 8 * 16 * 128)
+            64 + 64 + 16 * 128 + 512 * (64 + 16 * 16 * 128)
         );
     }
 

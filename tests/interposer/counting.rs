@@ -66,6 +66,18 @@ fn sixty_four_threads_lose_nothing() {
 }
 
 #[test]
+fn a_thread_cancelled_inside_a_hook_leaves_the_gate_open() {
+    // The unwinder is not loaded with us: it is found when the thread unwinds.
+    let (peer, _) = run("cancelled", &[], &[]);
+    let reading = peer.page.read()[0];
+    assert_eq!(
+        (reading.reserved, reading.allocations, reading.frees),
+        (500, 2, 1),
+        "the free of the clean-up counts"
+    );
+}
+
+#[test]
 fn a_refused_free_is_put_back_and_an_unknown_one_reaches_the_driver() {
     let (peer, _) = run("refusals", &["free"], &[]);
     let reading = peer.page.read()[0];

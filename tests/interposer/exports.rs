@@ -215,6 +215,15 @@ fn the_c_library_that_is_needed_is_2_18() {
     assert!(minor <= 18, "{line}");
 }
 
+/// A symbol that nobody has ends the program as it starts.
+#[test]
+fn each_imported_symbol_is_a_versioned_one_of_a_system_library() {
+    let symbols = listing("nm", &["-D", "--undefined-only"]);
+    for line in symbols.lines().filter(|line| !line.trim_start().starts_with('w')) {
+        assert!(line.contains("@GLIBC_") || line.contains("@GCC_"), "{line}");
+    }
+}
+
 #[test]
 fn neither_the_management_library_nor_the_profiler_nor_private_functions_are_touched() {
     let file = std::fs::read(interposer()).unwrap();
@@ -228,6 +237,20 @@ fn neither_the_management_library_nor_the_profiler_nor_private_functions_are_tou
         let found = file.windows(name.len()).any(|bytes| bytes == name.as_bytes());
         assert!(!found, "{name}");
     }
+}
+
+#[test]
+fn only_the_c_library_is_loaded_with_it() {
+    // Each library more takes longer to load than all else at the start of a program.
+    let dynamic = listing("readelf", &["-d"]);
+    let needed: Vec<_> = dynamic
+        .lines()
+        .filter(|line| line.contains("(NEEDED)"))
+        .filter(|line| !line.contains("[libc.so.6]") && !line.contains("[ld-linux"))
+        .collect();
+    assert_eq!(needed, [""; 0]);
+    let symbols = listing("nm", &["-D"]);
+    assert!(!symbols.contains("_Unwind_"), "{symbols}");
 }
 
 #[test]

@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <unistd.h>
 #include <string.h>
 
 typedef int Status;
@@ -240,8 +241,12 @@ Status cuMipmappedArrayCreate(void **array, const void *descriptor, unsigned lev
 Status cuMipmappedArrayDestroy(void *array) { return give((Ptr)array); }
 
 Status cuCtxSynchronize(void) { return SUCCESS; }
+// One stream has work that never ends.
+Status cuStreamSynchronize(void *stream) {
+    while (stream == (void *)0xe7e47a1) pause();
+    return SUCCESS;
+}
 Status cuCtxSynchronize_v2(void *context) { return SUCCESS; }
-Status cuStreamSynchronize(void *stream) { return SUCCESS; }
 Status cuStreamSynchronize_ptsz(void *stream) { return SUCCESS; }
 Status cuEventSynchronize(void *event) { return SUCCESS; }
 Status cuMemcpyDtoH_v2(void *to, Ptr from, size_t bytes) { return SUCCESS; }

@@ -10,15 +10,60 @@ pub mod table;
 pub mod vmm;
 
 use migm_shared::clock::Mark;
-use migm_shared::page::Class;
+use migm_shared::page::{Class, LANES};
 
 use crate::attach::{self, Attachment};
 use crate::errno;
-use crate::thread::Thread;
+use crate::thread::{Lanes, Thread};
 use table::AddressTable;
 
-/// Where allocations are kept. 256 buckets hold about a thousand before the table grows.
-static RECORDS: AddressTable<256> = AddressTable::new();
+/// Where allocations are kept.
+static RECORDS: Records = Records([const { AddressTable::new() }; LANES]);
+
+/// The records of one lane. 64 buckets are a page of memory, for 256 allocations.
+pub type LaneRecords = AddressTable<64>;
+
+/// The records of all lanes: each is in the table of the lane of the thread that made the allocation, into which
+/// only that thread inserts. Lane 0, which threads share, is the exception.
+#[derive(Debug)]
+struct Records([LaneRecords; LANES]);
+
+impl Records {
+    /// Keeps a record in a lane's table; false where there is no room.
+    fn insert(&self, lane: usize, key: Key, record: Record) -> bool {
+        let Some(records) = self.0.get(lane) else {
+            return false;
+        };
+        if lane == Lanes::SHARED {
+            records.insert(key.0, record.0)
+        } else {
+            records.insert_alone(key.0, record.0)
+        }
+    }
+
+    /// Takes a record out of a lane's table, or of whichever it is in.
+    fn take(&self, lane: usize, key: Key) -> Option<Record> {
+        let found = self.0.get(lane).and_then(|records| records.take_owned(key.0));
+        let mut others = self.0.iter().enumerate().filter(|&(other, _)| other != lane);
+        let found = found.or_else(|| others.find_map(|(_, records)| records.take_owned(key.0)));
+        found.map(Record)
+    }
+
+    /// The records that are there, by key; see [`AddressTable::entries`].
+    fn entries(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.0.iter().flat_map(AddressTable::entries)
+    }
+
+    fn clear(&self) {
+        self.0.iter().for_each(AddressTable::clear);
+    }
+}
+
+/// The records of a lane.
+#[must_use]
+pub fn records(lane: usize) -> Option<&'static LaneRecords> {
+    RECORDS.0.get(lane)
+}
 
 /// What an allocation is known by.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -88,8 +133,20 @@ impl Record {
 }
 
 /// Counts an allocation that the driver has granted.
-#[inline]
+#[inline(always)]
 pub fn record(thread: &Thread, grant: Grant) {
+    if let Some(place) = thread.simple_place() {
+        let record = Record::new(grant.bytes, place.device, grant.class);
+        if place.records.insert_quickly(grant.key.0, record.0) {
+            return place.add(grant.class, grant.bytes);
+        }
+    }
+    record_slowly(thread, grant);
+}
+
+/// The first allocation of a process or thread, one of several devices, or a full bucket.
+#[cold]
+fn record_slowly(thread: &Thread, grant: Grant) {
     let Some(attached) = attach::attached() else {
         return;
     };
@@ -99,11 +156,13 @@ pub fn record(thread: &Thread, grant: Grant) {
 }
 
 /// [`record`], on a device that is known.
-#[inline]
 fn record_on(thread: &Thread, attached: &'static Attachment, device: usize, grant: Grant) {
+    let Some(place) = thread.place(attached, device) else {
+        return;
+    };
     let record = Record::new(grant.bytes, device, grant.class);
-    if RECORDS.insert(grant.key.0, record.0) {
-        attached.add(thread.lane(attached), device, grant.class, grant.bytes);
+    if RECORDS.insert(thread.lane(attached), grant.key, record) {
+        place.add(grant.class, grant.bytes);
     }
 }
 
@@ -111,10 +170,23 @@ fn record_on(thread: &Thread, attached: &'static Attachment, device: usize, gran
 #[inline]
 #[must_use]
 pub fn take(thread: &Thread, key: Key) -> Option<Record> {
+    if let Some(place) = thread.simple_place()
+        && let Some(record) = place.records.take_quickly(key.0).map(Record)
+    {
+        place.remove(record.class(), record.bytes());
+        return Some(record);
+    }
+    take_slowly(thread, key)
+}
+
+/// The free of another thread's allocation, of one of several devices, of one kept elsewhere in the table, or of
+/// one we have not seen.
+#[cold]
+fn take_slowly(thread: &Thread, key: Key) -> Option<Record> {
     let attached = attach::already()?;
-    let record = RECORDS.take(key.0).map(Record)?;
-    let tally = attached.tally(thread.lane(attached), record.device())?;
-    tally.remove(record.class(), record.bytes());
+    let record = RECORDS.take(thread.lane(attached), key)?;
+    let place = thread.place(attached, record.device())?;
+    place.remove(record.class(), record.bytes());
     Some(record)
 }
 
@@ -122,11 +194,11 @@ pub fn take(thread: &Thread, key: Key) -> Option<Record> {
 #[cold]
 pub fn put_back(thread: &Thread, key: Key, record: Record) {
     let Some(attached) = attach::already() else { return };
-    let Some(tally) = attached.tally(thread.lane(attached), record.device()) else {
+    let Some(place) = thread.place(attached, record.device()) else {
         return;
     };
-    if RECORDS.insert(key.0, record.0) {
-        tally.restore(record.class(), record.bytes());
+    if RECORDS.insert(thread.lane(attached), key, record) {
+        place.restore(record.class(), record.bytes());
     }
 }
 

@@ -1,200 +1,301 @@
 //! A map from addresses to one word each, for many threads, without locks.
 //!
-//! A bucket is two cache lines: eight keys, eight values. A key may lie in either of two buckets of each
-//! segment. The first segment is static memory; when both buckets are full in all segments, another one of
-//! four times the size is mapped. Nothing is ever moved, so no reader can miss an entry, and an emptied place
-//! is simply free: there are no tombstones to walk over. Few live entries touch few lines, which is what makes
-//! this fast: a sparse table of 32 MiB costs three times as much, all of it cache misses.
+//! A bucket is one cache line: four keys, each with its value. A key may lie in either of two buckets of each
+//! segment. When both are full in all segments, another segment of twice the size is mapped. Nothing is
+//! ever moved, so no reader can miss an entry, and an emptied place is simply free: there are no tombstones to
+//! walk over. Few live entries touch few lines, which is what makes this fast: a sparse table of 32 MiB costs
+//! three times as much, all of it cache misses.
 //!
 //! The table leans on what addresses are: an address belongs to whoever got it from the driver until it is
-//! freed, so the same key is never inserted by two threads at once, and a value is stored after its key.
+//! freed. So the same key is never inserted by two threads at once, and the one who frees it is the only one
+//! who looks for it. A table into which [one thread inserts](AddressTable::insert_alone) therefore needs no
+//! locked instruction: only that thread fills free places, others can only empty full ones.
 
 use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{
-    AtomicPtr, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
+    AtomicPtr, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 
-const PLACES: usize = 8;
-/// Segments after the first: 4, 16, ... 4^8 times its size.
-const SEGMENTS: usize = 8;
+const PLACES: usize = 4;
+/// Segments: 1, 2, 4, ... times the size of the first.
+const SEGMENTS: usize = 20;
 
-/// Eight keys and their values. Key 0 is a free place.
+/// A key and its value. Key 0 is a free place.
 #[derive(Debug)]
-#[repr(C, align(128))]
-struct Bucket {
-    keys: [AtomicU64; PLACES],
-    values: [AtomicU64; PLACES],
+#[repr(C)]
+struct Place {
+    key: AtomicU64,
+    value: AtomicU64,
 }
 
-impl Bucket {
-    const fn new() -> Self {
-        Self {
-            keys: [const { AtomicU64::new(0) }; PLACES],
-            values: [const { AtomicU64::new(0) }; PLACES],
-        }
-    }
+#[derive(Debug)]
+#[repr(C, align(64))]
+struct Bucket([Place; PLACES]);
 
+impl Bucket {
+    /// Puts the entry in a free place, for one of several threads that may want it.
     fn put(&self, key: u64, value: u64) -> bool {
-        for (place, held) in self.keys.iter().zip(&self.values) {
-            if place.load(Relaxed) == 0 && place.compare_exchange(0, key, AcqRel, Relaxed).is_ok() {
-                held.store(value, Relaxed);
+        for place in &self.0 {
+            if place.key.load(Relaxed) == 0 && place.key.compare_exchange(0, key, AcqRel, Relaxed).is_ok() {
+                place.value.store(value, Relaxed);
                 return true;
             }
         }
         false
     }
 
-    fn place(&self, key: u64) -> Option<(&AtomicU64, &AtomicU64)> {
-        let index = self.keys.iter().position(|place| place.load(Acquire) == key)?;
-        Some((&self.keys[index], &self.values[index]))
+    /// Puts the entry in a free place, which nobody else fills.
+    #[inline]
+    fn put_alone(&self, key: u64, value: u64) -> bool {
+        for place in &self.0 {
+            if place.key.load(Acquire) == 0 {
+                place.value.store(value, Relaxed);
+                place.key.store(key, Release);
+                return true;
+            }
+        }
+        false
+    }
+
+    #[inline]
+    fn place(&self, key: u64) -> Option<&Place> {
+        self.0.iter().find(|place| place.key.load(Acquire) == key)
     }
 }
 
-/// See the [module](self). `FIRST` is the number of buckets in static memory, a power of two.
+/// A key's hash: the high bits of the product depend on all bits of the key (Fibonacci hashing). The shift
+/// keeps keys at equal distances apart: without it, half of those 1 MiB from each other meet in full buckets.
+#[inline]
+const fn first_hash(key: u64) -> u64 {
+    (key ^ key >> 24).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Another one, for the second bucket.
+const fn second_hash(key: u64) -> u64 {
+    let mixed = first_hash(key);
+    (mixed ^ mixed >> 29).wrapping_mul(0xc2b2_ae3d_27d4_eb4f)
+}
+
+/// A segment's address, with the shift that turns a hash into a bucket's number in the six low bits, which
+/// the alignment of a bucket leaves free; null for none. One word, so that both change at once.
+#[derive(Clone, Copy, Debug)]
+struct Segment(*mut Bucket);
+
+impl Segment {
+    const SHIFT: usize = 63;
+
+    fn new(start: NonNull<Bucket>, buckets: usize) -> Self {
+        let shift = 64 - buckets.trailing_zeros() as usize;
+        debug_assert!(buckets.is_power_of_two() && shift <= Self::SHIFT);
+        Self(start.as_ptr().map_addr(|start| start | shift))
+    }
+
+    fn shift(self) -> usize {
+        self.0.addr() & Self::SHIFT
+    }
+
+    fn is_there(self) -> bool {
+        !self.0.is_null()
+    }
+
+    fn buckets(self) -> usize {
+        1 << (64 - self.shift())
+    }
+
+    #[inline]
+    fn bucket(self, hash: u64) -> &'static Bucket {
+        let start = self.0.map_addr(|word| word & !Self::SHIFT);
+        #[expect(clippy::cast_possible_truncation, reason = "64 bits on each target")]
+        let index = (hash >> self.shift()) as usize;
+        let bucket = start.wrapping_add(index);
+        // SAFETY: 64 less the shift is the logarithm of the segment's length, so the index is below it; callers
+        // have seen that the segment is there, and its mapping is never undone.
+        unsafe { &*bucket }
+    }
+}
+
+/// See the [module](self). `FIRST` is the number of buckets of the first segment, a power of two.
 #[derive(Debug)]
 pub struct AddressTable<const FIRST: usize> {
-    first: [Bucket; FIRST],
-    more: [AtomicPtr<Bucket>; SEGMENTS],
-    /// How many of `more` are there.
-    grown: AtomicUsize,
+    /// The last of `segments` that is there.
+    widest: AtomicPtr<Bucket>,
+    segments: [AtomicPtr<Bucket>; SEGMENTS],
 }
 
 impl<const FIRST: usize> AddressTable<FIRST> {
-    /// An empty table.
+    /// An empty table, without memory of its own.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "it lives in static memory only")]
     pub const fn new() -> Self {
-        assert!(FIRST.is_power_of_two(), "buckets are chosen by bits");
+        assert!(FIRST.is_power_of_two() && FIRST > 1, "buckets are chosen by bits");
         Self {
-            first: [const { Bucket::new() }; FIRST],
-            more: [const { AtomicPtr::new(ptr::null_mut()) }; SEGMENTS],
-            grown: AtomicUsize::new(0),
+            widest: AtomicPtr::new(ptr::null_mut()),
+            segments: [const { AtomicPtr::new(ptr::null_mut()) }; SEGMENTS],
         }
     }
 
     /// Keeps `value` for `key`; false when there is no memory left for it, or for key 0.
     #[must_use]
-    #[inline]
     pub fn insert(&self, key: u64, value: u64) -> bool {
-        let grown = self.grown.load(Acquire);
-        let [one, two] = self.buckets(grown, key);
-        key != 0 && (one.put(key, value) || two.put(key, value) || self.insert_elsewhere(key, value))
+        key != 0 && self.insert_with(key, |bucket| bucket.put(key, value))
     }
 
-    /// Both buckets of the widest segment are full: the older segments, or another one.
-    #[cold]
-    fn insert_elsewhere(&self, key: u64, value: u64) -> bool {
+    /// [`insert`](Self::insert) for the only thread that ever inserts into this table.
+    #[must_use]
+    pub fn insert_alone(&self, key: u64, value: u64) -> bool {
+        key != 0 && self.insert_with(key, |bucket| bucket.put_alone(key, value))
+    }
+
+    /// [`insert_alone`](Self::insert_alone) where that is quick: false also if there is no room in the bucket
+    /// that is looked at first.
+    #[must_use]
+    #[inline]
+    pub fn insert_quickly(&self, key: u64, value: u64) -> bool {
+        let widest = self.widest();
+        key != 0 && widest.is_there() && widest.bucket(first_hash(key)).put_alone(key, value)
+    }
+
+    /// Tries the buckets of all segments, the widest first, and then those of another one.
+    fn insert_with(&self, key: u64, put: impl Fn(&Bucket) -> bool) -> bool {
         loop {
-            let grown = self.grown.load(Acquire);
-            let mut buckets = (0..=grown).rev().flat_map(|index| self.buckets(index, key));
-            if buckets.any(|bucket| bucket.put(key, value)) {
+            let widest = self.widest();
+            if self.buckets(key).any(&put) {
                 return true;
             }
-            if !self.grow(grown) {
+            if !self.grow(widest) {
                 return false;
             }
         }
     }
 
     /// Takes `key` out and returns its value. Of several takers one gets it.
-    #[inline]
     pub fn take(&self, key: u64) -> Option<u64> {
-        let (place, value) = self.find(key)?;
-        let value = value.load(Relaxed);
-        place.compare_exchange(key, 0, AcqRel, Relaxed).ok()?;
+        let place = self.find(key)?;
+        let value = place.value.load(Relaxed);
+        place.key.compare_exchange(key, 0, AcqRel, Relaxed).ok()?;
         Some(value)
     }
 
+    /// [`take`](Self::take) for whoever has the address: if two threads of a faulty program free it at the same
+    /// instant, both may get its value.
+    pub fn take_owned(&self, key: u64) -> Option<u64> {
+        let place = self.find(key)?;
+        let value = place.value.load(Relaxed);
+        place.key.store(0, Release);
+        Some(value)
+    }
+
+    /// [`take_owned`](Self::take_owned) where that is quick: `None` also if the key is not in the bucket that is
+    /// looked at first.
     #[inline]
-    fn find(&self, key: u64) -> Option<(&AtomicU64, &AtomicU64)> {
-        let grown = self.grown.load(Acquire);
-        let [one, two] = self.buckets(grown, key);
+    pub fn take_quickly(&self, key: u64) -> Option<u64> {
+        let widest = self.widest();
+        if key == 0 || !widest.is_there() {
+            return None;
+        }
+        let place = widest.bucket(first_hash(key)).place(key)?;
+        let value = place.value.load(Relaxed);
+        place.key.store(0, Release);
+        Some(value)
+    }
+
+    fn find(&self, key: u64) -> Option<&'static Place> {
         if key == 0 {
             return None;
         }
-        one.place(key)
-            .or_else(|| two.place(key))
-            .or_else(|| self.find_elsewhere(grown, key))
-    }
-
-    #[cold]
-    fn find_elsewhere(&self, grown: usize, key: u64) -> Option<(&AtomicU64, &AtomicU64)> {
-        let mut buckets = (0..grown).rev().flat_map(|index| self.buckets(index, key));
-        buckets.find_map(|bucket| bucket.place(key))
+        self.buckets(key).find_map(|bucket| bucket.place(key))
     }
 
     /// The value of `key`, to read or change in place.
     #[must_use]
     pub fn value(&self, key: u64) -> Option<&AtomicU64> {
-        self.find(key).map(|(_, value)| value)
+        self.find(key).map(|place| &place.value)
     }
 
     /// The entries, in no order. One that comes or goes meanwhile may be there or not, and a fresh one may have
     /// the value of an entry that had its place before.
     pub fn entries(&self) -> impl Iterator<Item = (u64, u64)> {
-        let buckets = (0..=self.grown.load(Acquire)).flat_map(|segment| self.segment(segment));
-        let places = buckets.flat_map(|bucket| bucket.keys.iter().zip(&bucket.values));
-        let entries = places.map(|(key, value)| (key.load(Acquire), value.load(Relaxed)));
+        let of_segment = |segment: Segment| {
+            let hashes = (0..segment.buckets() as u64).map(move |bucket| bucket << segment.shift());
+            hashes.flat_map(move |hash| &segment.bucket(hash).0)
+        };
+        let places = self.segments().flat_map(of_segment);
+        let entries = places.map(|place| (place.key.load(Acquire), place.value.load(Relaxed)));
         entries.filter(|&(key, _)| key != 0)
     }
 
     /// Empties the table. For the one thread of a forked child.
     pub fn clear(&self) {
-        for segment in 0..=self.grown.load(Acquire) {
-            for bucket in self.segment(segment) {
-                for place in &bucket.keys {
-                    place.store(0, Relaxed);
+        for segment in self.segments() {
+            for bucket in 0..segment.buckets() as u64 {
+                let hash = bucket << segment.shift();
+                for place in &segment.bucket(hash).0 {
+                    // What is not written stays shared with the parent.
+                    if place.key.load(Relaxed) != 0 {
+                        place.key.store(0, Relaxed);
+                    }
                 }
             }
         }
     }
 
-    /// The two buckets of a segment where a key may be.
     #[inline]
-    fn buckets(&self, segment: usize, key: u64) -> [&Bucket; 2] {
-        // Fibonacci hashing: the high bits of the product depend on all bits of the key.
-        let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let segment = self.segment(segment);
-        let mask = segment.len() - 1;
-        let (one, two) = ((hash >> 40) as usize & mask, (hash >> 20) as usize & mask);
-        [&segment[one], &segment[two]]
+    fn widest(&self) -> Segment {
+        Segment(self.widest.load(Acquire))
     }
 
-    #[inline]
-    fn segment(&self, index: usize) -> &[Bucket] {
-        let Some(more) = index.checked_sub(1) else {
-            return &self.first;
-        };
-        let start = self.more[more].load(Acquire);
-        // SAFETY: `index` is at most `grown`, which is raised only after `more[index - 1]` points to that
-        // many zeroed buckets in a mapping that is never undone.
-        unsafe { std::slice::from_raw_parts(start, FIRST << (2 * index)) }
+    /// The segments that are there, the widest first.
+    fn segments(&self) -> impl Iterator<Item = Segment> {
+        let words = self.segments.iter().rev();
+        words
+            .map(|word| Segment(word.load(Acquire)))
+            .filter(|segment| segment.is_there())
     }
 
-    /// Adds the segment after the first `grown`, unless another thread already has.
+    /// The buckets where a key may be, in the order in which they are filled.
+    fn buckets(&self, key: u64) -> impl Iterator<Item = &'static Bucket> {
+        let hashes = [first_hash(key), second_hash(key)];
+        self.segments()
+            .flat_map(move |segment| hashes.map(|hash| segment.bucket(hash)))
+    }
+
+    /// Adds a segment to those up to `widest`, unless another thread already has.
     #[cold]
-    fn grow(&self, grown: usize) -> bool {
-        let Some(place) = self.more.get(grown) else {
+    fn grow(&self, widest: Segment) -> bool {
+        let there = self
+            .segments
+            .iter()
+            .position(|word| word.load(Acquire) == widest.0);
+        let next = if widest.is_there() {
+            there.map(|index| index + 1)
+        } else {
+            Some(0)
+        };
+        let Some((index, place)) = next.and_then(|index| Some((index, self.segments.get(index)?))) else {
             return false;
         };
-        let buckets = FIRST << (2 * (grown + 1));
-        let Some(fresh) = map_buckets(buckets) else {
+        let buckets = FIRST << index;
+        let Some(start) = map_buckets(buckets) else {
             return false;
         };
-        if place
-            .compare_exchange(ptr::null_mut(), fresh.as_ptr(), AcqRel, Acquire)
-            .is_err()
-        {
-            unmap_buckets(fresh, buckets);
+        let fresh = Segment::new(start, buckets).0;
+        match place.compare_exchange(ptr::null_mut(), fresh, AcqRel, Acquire) {
+            Ok(_) => {
+                // Whoever has grown the table meanwhile has made it wider still.
+                let _ = self.widest.compare_exchange(widest.0, fresh, AcqRel, Relaxed);
+            }
+            Err(other) => {
+                unmap_buckets(start, buckets);
+                let _ = self.widest.compare_exchange(widest.0, other, AcqRel, Relaxed);
+            }
         }
-        self.grown.fetch_max(grown + 1, AcqRel);
         true
     }
 }
 
 fn map_buckets(count: usize) -> Option<NonNull<Bucket>> {
-    const _: () = assert!(size_of::<MaybeUninit<Bucket>>() == 128);
+    const _: () = assert!(size_of::<MaybeUninit<Bucket>>() == 64);
     let bytes = count * size_of::<Bucket>();
     // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing that exists. Fresh
     // pages are zero, and zero is a valid, empty bucket.
@@ -241,9 +342,26 @@ mod tests {
         for key in keys.clone() {
             assert!(TABLE.insert(key, key >> 21));
         }
-        assert!(TABLE.grown.load(Relaxed) > 3);
+        assert!(TABLE.segments().count() > 4);
         for key in keys {
             assert_eq!(TABLE.take(key), Some(key >> 21));
+        }
+    }
+
+    #[test]
+    fn keys_at_equal_distances_fill_it_evenly() {
+        for shift in [8, 9, 12, 16, 20, 21, 22, 25] {
+            static TABLE: AddressTable<64> = AddressTable::new();
+            for n in 1..=100_000_u64 {
+                assert!(TABLE.insert(n << shift, n));
+            }
+            // Nine segments have 130,816 places.
+            assert!(
+                TABLE.segments().count() <= 9,
+                "{shift}: {}",
+                TABLE.segments().count()
+            );
+            TABLE.clear();
         }
     }
 
@@ -255,7 +373,7 @@ mod tests {
             assert!(TABLE.insert(key, round));
             assert_eq!(TABLE.take(key), Some(round));
         }
-        assert_eq!(TABLE.grown.load(Relaxed), 0);
+        assert_eq!(TABLE.segments().count(), 1);
     }
 
     #[test]
@@ -277,6 +395,36 @@ mod tests {
         }
         TABLE.clear();
         assert!((1..500).all(|key| TABLE.take(key << 9).is_none()));
+    }
+
+    #[test]
+    fn what_one_thread_puts_in_all_may_take_out() {
+        static TABLE: AddressTable<2> = AddressTable::new();
+        assert!(!TABLE.insert_alone(0, 1), "zero marks a free place");
+        let key = |n: u64| (n + 1) << 21;
+        let handed_out = std::sync::mpsc::sync_channel::<u64>(64);
+        std::thread::scope(|scope| {
+            let (sender, receiver) = handed_out;
+            scope.spawn(move || {
+                for n in receiver {
+                    assert_eq!(TABLE.take_owned(key(n)), Some(n));
+                    assert_eq!(TABLE.take_owned(key(n)), None);
+                }
+            });
+            for n in 0..20_000 {
+                if n % 2 == 0 || !TABLE.insert_quickly(key(n), n) {
+                    assert!(TABLE.insert_alone(key(n), n));
+                }
+                if n % 3 == 0 {
+                    let taken = TABLE.take_quickly(key(n)).or_else(|| TABLE.take_owned(key(n)));
+                    assert_eq!(taken, Some(n));
+                } else {
+                    sender.send(n).unwrap();
+                }
+            }
+        });
+        assert!((0..20_000).all(|n| TABLE.value(key(n)).is_none()));
+        assert!(TABLE.segments().count() < 12, "places are used again");
     }
 
     #[test]
