@@ -168,6 +168,7 @@ impl Attachment {
             reserved,
             peak: peak.max(reserved),
             allocated: self.page.allocated(device),
+            midway: false,
             counts: self.page.process_counts(self.slot, device),
         }
     }

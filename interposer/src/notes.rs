@@ -65,6 +65,8 @@ pub struct Mark {
     pub peak: u64,
     /// Bytes held by tensors, where a framework reports them.
     pub allocated: Option<u64>,
+    /// Not at a mark but after one.
+    pub midway: bool,
     /// Allocations, frees and bytes requested by this process so far.
     pub counts: (u64, u64, u64),
 }
@@ -177,6 +179,7 @@ mod tests {
         reserved: 2,
         peak: 3,
         allocated: None,
+        midway: false,
         counts: (4, 5, 6),
     };
     const REFUSAL: Refusal = Refusal {

@@ -148,7 +148,10 @@ impl Sender {
                 self.told.resize(device + 1, None);
             }
             if of_device.is_empty() && self.told[device] != Some(self.figures(device)) {
-                of_device.push(self.attachment.state(device, now_ns(), iteration));
+                of_device.push(Mark {
+                    midway: true,
+                    ..self.attachment.state(device, now_ns(), iteration)
+                });
             }
             // What has changed since the last mark is told in the next round.
             self.told[device] = of_device.last().map(figures).or(self.told[device]);
@@ -232,6 +235,7 @@ fn sample(mark: Mark, clock: Option<Iterations>) -> Sample {
         allocations,
         frees,
         clock,
+        midway: mark.midway,
     }
 }
 
@@ -251,6 +255,7 @@ mod tests {
             reserved: n * 10,
             peak,
             allocated: None,
+            midway: false,
             counts: (n, n, n),
         }
     }

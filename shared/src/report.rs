@@ -48,6 +48,8 @@ pub struct Sample {
     pub frees: u64,
     /// What counts as an iteration; `None` before the first mark.
     pub clock: Option<Clock>,
+    /// Not taken at the mark that ends `iteration` but later, in the midst of the next.
+    pub midway: bool,
 }
 
 /// Something that does not wait for the next sample.
@@ -174,6 +176,7 @@ mod tests {
                 mark: Mark::CopyToHost,
                 every: 10,
             }),
+            midway: true,
         };
         let hello = Hello {
             pid: 9,
@@ -191,7 +194,7 @@ mod tests {
                 Report::Samples(vec![sample]),
                 "01000000010000000000000001000000000000000200000003000000000000000400000000000000\
                  0500000000000000010600000000000000070000000000000008000000000000000900000000000000\
-                 01030000000a000000",
+                 01030000000a00000001",
             ),
             (
                 Report::Event(Event::OutOfMemory {
