@@ -23,6 +23,7 @@ use migm_shared::page::{Class, CounterPage, DEVICES, Tally};
 use migm_shared::report::{Event, Report};
 
 use crate::caller::{self, Caller};
+use crate::cap::Charged;
 use crate::clock::Clock;
 use crate::devices::{self, Devices};
 use crate::notes::{Mark, Notes, Refusal, now_ns};
@@ -54,6 +55,8 @@ pub struct Attachment {
     pub lanes: Lanes,
     /// The most the job had reserved on each device since the last sample.
     peaks: Peaks,
+    /// Under a soft cap: on which devices the context has been charged.
+    pub charged: Charged,
 }
 
 impl Attachment {
@@ -302,6 +305,7 @@ fn start() -> Option<&'static Attachment> {
         devices,
         lanes: Lanes::new(),
         peaks: Peaks([const { AtomicU64::new(0) }; DEVICES]),
+        charged: Charged::default(),
     }));
     log::line(format_args!("process {pid} counts in slot {slot}"));
     if let Some(socket) = socket {

@@ -4,8 +4,8 @@
 //! changed, and each function here is left after one look at a byte.
 //!
 //! 1. Before the driver is asked for memory, the bytes are [claimed](migm_shared::page::CounterPage::claim) in the counter page.
-//!    A process's first claim on a device also charges what its context costs there: the runner's figure, since
-//!    what the driver takes for it cannot be told from what other processes take at the same time.
+//!    A process's first claim on a device also charges what its context costs there: what the driver says is in use
+//!    beyond what the page knows of, or the runner's figure where that cannot be a context.
 //! 2. A claim beyond the cap asks the supervisor for more ([`Report::Raise`]). It answers within two seconds, or
 //!    counts as having refused. It raises the cap in the page, for all processes of the job.
 //! 3. What still does not fit is answered with `CUDA_ERROR_OUT_OF_MEMORY` in the driver's place, and noted as the
@@ -13,23 +13,30 @@
 //! 4. The driver's refusal, or the record of what it has granted, ends the claim.
 //! 5. `cuMemGetInfo` and `cuDeviceTotalMem` show the cap as the device's size, where that is less.
 //!
-//! Managed and host memory is not capped. The pitch that a driver adds to rows is known only after the call: a
-//! job may be over its cap by that, until the next request.
+//! Managed and host memory is not capped. Rows are claimed at the widest pitch that is known of a driver, as its own
+//! is known only after the call.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::time::{Duration, Instant};
 
-use migm_shared::page::OverCap;
+use migm_shared::page::{CounterPage, DEVICES, OverCap};
 use migm_shared::report::Report;
 
 use crate::abi::{SUCCESS, Status};
 use crate::attach::{self, Attachment, undisturbed};
-use crate::{errno, settings};
+use crate::ledger::graph;
+use crate::{devices, errno, log, settings};
 
 /// How long the supervisor has for its answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Claims that end while we look count twice for a moment: so often is looked again before anybody is asked.
 const LOOKS: usize = 20;
+/// A context is believed to cost up to so many times the runner's figure. Contexts of one driver differ by what
+/// modules and printf buffers they hold, not by more; what is in use beyond that is other jobs' memory.
+const TIMES: u64 = 4;
+/// What a driver rounds the pitch of rows up to: 512 bytes on all devices so far.
+const PITCH: u64 = 512;
 
 const UNREAD: u8 = 0;
 const UNSET: u8 = 1;
@@ -95,10 +102,7 @@ pub fn claim(of: impl FnOnce(&Attachment) -> Option<usize>, bytes: u64) -> Resul
         let Some(device) = of(attached) else {
             return Ok(None);
         };
-        attached.page.set_cap(device, CAP.load(Relaxed));
-        attached
-            .page
-            .charge_context(attached.slot, device, CONTEXT.load(Relaxed));
+        enter(attached, device);
         let claimed = Claim {
             attached,
             device,
@@ -111,6 +115,73 @@ pub fn claim(of: impl FnOnce(&Attachment) -> Option<usize>, bytes: u64) -> Resul
         attached.refused(device, bytes);
         Err(Refused)
     })
+}
+
+/// What rows of memory are claimed at: the driver chooses their pitch and tells it after the call.
+#[must_use]
+pub const fn rows(width: u64, height: u64) -> u64 {
+    let pitch = width.div_ceil(PITCH).saturating_mul(PITCH);
+    pitch.saturating_mul(height)
+}
+
+/// On which devices this process's context has been charged.
+#[derive(Debug, Default)]
+pub struct Charged([AtomicU8; DEVICES]);
+
+/// Sets the device's cap if the job has none there yet, and charges the process's context once. Of two threads that
+/// come first at once both may measure; one is charged, before either asks the driver for memory.
+fn enter(attached: &Attachment, device: usize) {
+    let page = attached.page;
+    page.set_cap(device, CAP.load(Relaxed));
+    let Some(charged) = attached.charged.0.get(device) else {
+        return;
+    };
+    if charged.load(Acquire) == 0 {
+        let context = context(attached, device);
+        page.charge_context(attached.slot, device, context);
+        charged.store(1, Release);
+        log::line(format_args!(
+            "a context is charged {context} bytes on device {device}"
+        ));
+    }
+}
+
+/// What the process's context costs: measured, if the current context is on that device and the figure can be one.
+fn context(attached: &Attachment, device: usize) -> u64 {
+    let told = CONTEXT.load(Relaxed);
+    let measured = (attached.current_device() == Some(device))
+        .then(|| measure(attached.page, device, || graph::relaxed(devices::used)))
+        .flatten();
+    let believed = measured.filter(|measured| plausible(told, CAP.load(Relaxed)).contains(measured));
+    believed.unwrap_or(told)
+}
+
+/// What is in use beyond what the job's page explains. `None` if the driver does not say, if requests of the job come
+/// and go all the while, or if less is in use than the job has: then the driver speaks of something else.
+fn measure(page: &CounterPage, device: usize, used: impl Fn() -> Option<u64>) -> Option<u64> {
+    for _ in 0..LOOKS {
+        let before = page.settled(device);
+        let used = used()?;
+        if let Some((reserved, contexts)) = before
+            && page.settled(device) == before
+        {
+            let rest = used.checked_sub(reserved.wrapping_add(contexts))?;
+            // No context is free, but one may have been charged with another that was made just before.
+            return (rest != 0 || contexts != 0).then_some(rest);
+        }
+        std::thread::yield_now();
+    }
+    None
+}
+
+/// What a context can cost: up to some times what the runner says, or, where it says nothing, as much as the cap.
+const fn plausible(told: u64, cap: u64) -> RangeInclusive<u64> {
+    let most = if told == 0 {
+        cap
+    } else {
+        told.saturating_mul(TIMES)
+    };
+    0..=most
 }
 
 fn look(attached: &Attachment, device: usize, bytes: u64) -> Result<(), OverCap> {
@@ -182,7 +253,7 @@ fn current() -> Option<(&'static Attachment, usize)> {
     errno::kept(|| {
         let attached = attach::attached()?;
         let device = attached.current_device()?;
-        attached.page.set_cap(device, CAP.load(Relaxed));
+        enter(attached, device);
         Some((attached, device))
     })
 }
@@ -198,4 +269,69 @@ unsafe fn at_most(place: *mut usize, limit: u64) {
     let there = unsafe { place.read_unaligned() };
     // SAFETY: as above.
     unsafe { place.write_unaligned(there.min(limit)) };
+}
+
+#[cfg(test)]
+mod tests {
+    use migm_shared::page::Class;
+
+    use super::*;
+
+    macro_rules! page {
+        () => {{
+            static PAGE: CounterPage = CounterPage::new();
+            PAGE.format();
+            let device = PAGE.device_index([7; 16]).unwrap();
+            (&PAGE, device, PAGE.join(1, 1, 1).unwrap())
+        }};
+    }
+
+    #[test]
+    fn a_context_is_what_the_page_does_not_explain() {
+        let (page, device, slot) = page!();
+        page.add(slot, device, Class::Device, 100);
+        page.charge_context(slot, device, 40);
+        assert_eq!(measure(page, device, || Some(190)), Some(50));
+        assert_eq!(
+            measure(page, device, || Some(140)),
+            Some(0),
+            "charged with the other"
+        );
+        assert_eq!(measure(page, device, || Some(139)), None);
+        assert_eq!(measure(page, device, || None), None);
+    }
+
+    #[test]
+    fn the_first_context_is_not_free() {
+        let (page, device, _) = page!();
+        assert_eq!(measure(page, device, || Some(0)), None);
+    }
+
+    #[test]
+    fn nothing_is_measured_while_requests_come_and_go() {
+        let (page, device, slot) = page!();
+        let changing = || {
+            page.add(slot, device, Class::Device, 1);
+            Some(1_000)
+        };
+        assert_eq!(measure(page, device, changing), None);
+        page.claim(slot, device, 5).unwrap();
+        assert_eq!(measure(page, device, || Some(1_000)), None);
+    }
+
+    #[test]
+    fn other_jobs_memory_is_no_context() {
+        assert!(plausible(50, 380).contains(&200));
+        assert!(!plausible(50, 380).contains(&201));
+        assert!(plausible(0, 380).contains(&380));
+        assert!(!plausible(0, 380).contains(&381));
+    }
+
+    #[test]
+    fn rows_are_claimed_at_the_widest_pitch() {
+        assert_eq!(rows(1, 3), 1536);
+        assert_eq!(rows(1024, 2), 2048);
+        assert_eq!(rows(0, 5), 0);
+        assert_eq!(rows(u64::MAX, 2), u64::MAX);
+    }
 }

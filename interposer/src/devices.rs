@@ -24,6 +24,23 @@ static GET_UUID: Real<GetUuid> = unsafe { Real::new(c"cuDeviceGetUuid") };
 static GET_CURRENT: Real<unsafe extern "C-unwind" fn(*mut Ordinal) -> Status> =
     unsafe { Real::new(c"cuCtxGetDevice") };
 
+// Needs a context, and is answered for its device.
+// SAFETY: `cuda.h` declares the function with this type.
+static GET_INFO: Real<unsafe extern "C-unwind" fn(*mut usize, *mut usize) -> Status> =
+    unsafe { Real::new(c"cuMemGetInfo_v2") };
+
+/// Bytes in use on the device of the current context, by whomever; `None` where the driver does not say, as on a
+/// thread without a context. To be called with nested hooks [unseen](gate::unseen).
+#[must_use]
+pub fn used() -> Option<u64> {
+    let (mut free, mut total) = (0_usize, 0_usize);
+    let ask = GET_INFO.get()?;
+    // SAFETY: both are places to write to.
+    let status = unsafe { ask(&raw mut free, &raw mut total) };
+    let used = total.checked_sub(free).filter(|_| status == SUCCESS)?;
+    u64::try_from(used).ok()
+}
+
 /// The devices that the process sees, as the page numbers them.
 #[derive(Debug)]
 pub struct Devices {

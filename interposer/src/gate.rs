@@ -41,9 +41,20 @@ pub fn allocate(
     asked: impl Fn() -> u64,
     granted: impl FnOnce() -> Option<Grant>,
 ) -> Status {
-    let call = || allocate_uncapped(real, &asked, granted);
+    allocate_at_most(real, &asked, &asked, granted)
+}
+
+/// An allocation that may turn out larger than what is asked for, up to `most`: a cap must have room for that.
+#[inline]
+pub fn allocate_at_most(
+    real: impl FnOnce() -> Status,
+    asked: impl FnOnce() -> u64,
+    most: impl FnOnce() -> u64,
+    granted: impl FnOnce() -> Option<Grant>,
+) -> Status {
+    let call = || allocate_uncapped(real, asked, granted);
     if cap::is_set() {
-        capped(Attachment::current_device, asked(), call)
+        capped(Attachment::current_device, most(), call)
     } else {
         call()
     }

@@ -16,6 +16,15 @@ fn program(peer: &Peer, arguments: &[&str]) -> Program {
         .env("FAKE_MEMORY", ROOM)
 }
 
+/// What the job is charged once it is full.
+fn asked_beyond(peer: &Peer) -> Option<u64> {
+    eventually("the connection ends", || peer.ended() == 1);
+    peer.reports().iter().find_map(|report| match report {
+        Report::Raise { charged, .. } => Some(*charged),
+        _ => None,
+    })
+}
+
 #[test]
 fn without_a_cap_the_answers_are_the_drivers() {
     let peer = Peer::new(Manner::GivesPage);
@@ -71,6 +80,66 @@ fn a_request_beyond_the_cap_is_refused_told_and_counted() {
     assert!(peer.events().iter().any(told), "{:?}", peer.events());
     let reading = peer.page.read()[0];
     assert_eq!((reading.reserved, reading.reserved_peak), (300, 300));
+}
+
+#[test]
+fn a_context_is_charged_what_the_driver_takes_for_it() {
+    let filled = |cap: &str| {
+        let peer = Peer::new(Manner::GivesPage);
+        let fill = program(&peer, &["fill", "100"]).env("FAKE_CONTEXT", "90");
+        let said = fill.env("MIGM_CAP", cap).run();
+        (said, asked_beyond(&peer))
+    };
+    assert_eq!(
+        filled("380:50"),
+        ("2 2\n".into(), Some(290)),
+        "not the runner's 50"
+    );
+    assert_eq!(filled("380"), ("2 2\n".into(), Some(290)));
+}
+
+#[test]
+fn what_other_jobs_have_is_not_taken_for_a_context() {
+    // Up to four times the runner's figure may be a context; more is somebody else's.
+    for (others, charged) in [("150", 200 + 100), ("151", 50 + 300)] {
+        let peer = Peer::new(Manner::GivesPage);
+        program(&peer, &["fill", "100"])
+            .env("FAKE_CONTEXT", "50")
+            .env("FAKE_OTHERS", others)
+            .env("MIGM_CAP", "390:50")
+            .run();
+        assert_eq!(asked_beyond(&peer), Some(charged), "{others}");
+    }
+}
+
+#[test]
+fn a_context_that_cannot_be_measured_costs_what_the_runner_says() {
+    let peer = Peer::new(Manner::GivesPage);
+    let said = program(&peer, &["no-context", "100"])
+        .env("FAKE_CONTEXT", "90")
+        .env("MIGM_CAP", "380:50")
+        .run();
+    assert_eq!(said, "3 2\n");
+    assert_eq!(asked_beyond(&peer), Some(350));
+}
+
+#[test]
+fn the_context_is_shown_as_in_use_from_the_first_query() {
+    let peer = Peer::new(Manner::GivesPage);
+    let info = program(&peer, &["info"]).env("FAKE_CONTEXT", "700");
+    let said = info.env("MIGM_CAP", "5000").run();
+    assert_eq!(said, "4300 5000 5000\n3300 5000 5000\n");
+}
+
+#[test]
+fn the_padding_of_rows_does_not_pass_the_cap() {
+    let peer = Peer::new(Manner::GivesPage);
+    // Two rows of 100 bytes take 1,024 at the driver's pitch; three times that would pass.
+    let said = program(&peer, &["rows", "100", "2"])
+        .env("MIGM_CAP", "2500")
+        .run();
+    assert_eq!(said, "2 2\n");
+    assert_eq!(peer.page.read()[0].reserved_peak, 2048);
 }
 
 #[test]

@@ -2,6 +2,8 @@
 //   info          prints what the driver says of its memory, at first and with 1000 bytes held
 //   fill B        takes B bytes until it is refused, and prints how often it was not
 //   vmm B         the same with physical memory
+//   rows W H      takes H rows of W bytes until it is refused, and prints how often it was not
+//   no-context B  as vmm, on a thread without a context
 //   managed       takes 1 MB of managed and of host memory
 //   race N B      takes B bytes N times, gives them back after a moment, and prints how often it had them and how often not
 #include <stdio.h>
@@ -30,7 +32,13 @@ int main(int argc, char **argv) {
         printf("%d %d\n", n, status);
         OK(cuMemFree_v2(p));
         OK(cuMemAlloc_v2(&p, atol(argv[2])));
-    } else if (!strcmp(argv[1], "vmm")) {
+    } else if (!strcmp(argv[1], "rows")) {
+        int n = 0, status;
+        size_t pitch;
+        while ((status = cuMemAllocPitch_v2(&p, &pitch, atol(argv[2]), atol(argv[3]), 4)) == 0) n++;
+        printf("%d %d\n", n, status);
+    } else if (!strcmp(argv[1], "vmm") || !strcmp(argv[1], "no-context")) {
+        if (argv[1][0] == 'n') fake_no_context();
         Prop device = {1, 0, 1, 0}, host = {1, 0, 2, 0};
         unsigned long long handle;
         int n = 0, status;

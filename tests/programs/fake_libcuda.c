@@ -1,6 +1,7 @@
 // A small driver for tests: it hands out addresses, refuses what a driver refuses, and counts. No memory is
 // behind an address. Environment:
 //   FAKE_DEVICES=N    devices seen (1)          FAKE_MEMORY=BYTES  room on each device (1 TiB)
+//   FAKE_CONTEXT=B    the context's bytes (0)   FAKE_OTHERS=B      other jobs' bytes on each device (0)
 //   FAKE_PROC=1       cuGetProcAddress returns other addresses than dlsym, as some driver may
 //   FAKE_NESTED=1     cuMemAllocManaged calls the exported cuMemAlloc_v2
 //   FAKE_FIRST=N      the first device seen is the Nth, as CUDA_VISIBLE_DEVICES has it (0)
@@ -31,6 +32,9 @@ static long number(const char *name, long otherwise) {
     return text ? atol(text) : otherwise;
 }
 
+// What the process's context costs on each device, and what other jobs have there.
+static uint64_t besides(void) { return (uint64_t)(number("FAKE_CONTEXT", 0) + number("FAKE_OTHERS", 0)); }
+
 // The primary context of device N is PRIMARY + N; others are numbered on.
 static const uint64_t PRIMARY = 0x1000, CREATED = 0x2000;
 static uint64_t created = CREATED;
@@ -43,7 +47,7 @@ static Status take_on(Ptr *pointer, uint64_t bytes, Ptr base, int device, uint64
     static long room;
     Status status = OUT_OF_MEMORY;
     pthread_mutex_lock(&lock);
-    if (!room) room = number("FAKE_MEMORY", 1L << 40);
+    if (!room) room = number("FAKE_MEMORY", 1L << 40) - (long)besides();
     if (bytes == 0) {
         status = INVALID_VALUE;
     } else if ((device < 0 || in_use[device] + bytes <= (uint64_t)room) && (nfreed || fresh < PLACES)) {
@@ -256,7 +260,8 @@ Status cuMemcpyDtoHAsync_v2_ptsz(void *to, Ptr from, size_t bytes, void *stream)
 
 Status cuMemGetInfo_v2(size_t *free, size_t *total) {
     size_t room = (size_t)number("FAKE_MEMORY", 1L << 40);
-    if (free) *free = room - in_use[current];
+    if (no_context) return INVALID_CONTEXT;
+    if (free) *free = room - in_use[current] - besides();
     if (total) *total = room;
     return SUCCESS;
 }

@@ -6,8 +6,8 @@ use migm_shared::page::Class;
 
 use super::{hooks, written};
 use crate::abi::{DevicePointer, DevicePointerV1, Status};
-use crate::gate;
 use crate::ledger::{Grant, Key};
+use crate::{cap, gate};
 
 /// # Safety
 /// `pointer` is where the driver has just written the address.
@@ -29,6 +29,17 @@ unsafe fn pitched<P: Copy + Into<u64>>(pointer: *const P, pitch: Option<u64>, he
     unsafe { grant(pointer, Class::Device, pitch?.checked_mul(height)?) }
 }
 
+/// Rows of memory: a refusal tells what was asked for, without a pitch that nobody has chosen.
+fn rows(
+    real: impl FnOnce() -> Status,
+    width: u64,
+    height: u64,
+    granted: impl FnOnce() -> Option<Grant>,
+) -> Status {
+    let asked = || width.saturating_mul(height);
+    gate::allocate_at_most(real, asked, || cap::rows(width, height), granted)
+}
+
 hooks! {
     /// Device memory, with 32-bit addresses.
     fn cuMemAlloc = (c"cuMemAlloc", 2000, Legacy), (pointer: *mut DevicePointerV1, bytes: c_uint) => |real|
@@ -43,7 +54,7 @@ hooks! {
     /// Rows of device memory at the driver's pitch, with 32-bit addresses.
     fn cuMemAllocPitch = (c"cuMemAllocPitch", 2000, Legacy),
         (pointer: *mut DevicePointerV1, pitch: *mut c_uint, width: c_uint, height: c_uint, element: c_uint) => |real|
-        gate::allocate(real, || u64::from(width) * u64::from(height), || {
+        rows(real, width.into(), height.into(), || {
             // SAFETY: read after the driver has written it.
             let pitch = unsafe { written(pitch) }.map(u64::from);
             // SAFETY: as above.
@@ -53,7 +64,7 @@ hooks! {
     /// Rows of device memory: the pitch is the driver's choice, known after the call.
     fn cuMemAllocPitch_v2 = (c"cuMemAllocPitch", 3020, Legacy),
         (pointer: *mut DevicePointer, pitch: *mut usize, width: usize, height: usize, element: c_uint) => |real|
-        gate::allocate(real, || (width as u64).saturating_mul(height as u64), || {
+        rows(real, width as u64, height as u64, || {
             // SAFETY: read after the driver has written it.
             let pitch = unsafe { written(pitch) }.map(|pitch| pitch as u64);
             // SAFETY: as above.

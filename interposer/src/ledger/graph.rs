@@ -88,24 +88,32 @@ fn read() {
         return;
     };
     gate::unseen(|| {
-        // Another thread may be capturing, and not every call is allowed meanwhile.
-        let mut mode = RELAXED;
-        let exchange = EXCHANGE.get();
-        // SAFETY: `mode` is a mode, and a place for the one before.
-        let relaxed = exchange.is_some_and(|exchange| unsafe { exchange(&raw mut mode) } == SUCCESS);
-        for (index, ordinal) in attached.ordinals() {
-            let mut reserved = 0_u64;
-            // SAFETY: this attribute is a number of 64 bits, and `reserved` a place for one.
-            let status = unsafe { ask(ordinal, RESERVED, (&raw mut reserved).cast()) };
-            if status == SUCCESS {
-                count(attached, index, reserved);
+        relaxed(|| {
+            for (index, ordinal) in attached.ordinals() {
+                let mut reserved = 0_u64;
+                // SAFETY: this attribute is a number of 64 bits, and `reserved` a place for one.
+                let status = unsafe { ask(ordinal, RESERVED, (&raw mut reserved).cast()) };
+                if status == SUCCESS {
+                    count(attached, index, reserved);
+                }
             }
-        }
-        if let Some(exchange) = exchange.filter(|_| relaxed) {
-            // SAFETY: `mode` is the one that the thread had before.
-            unsafe { exchange(&raw mut mode) };
-        }
+        });
     });
+}
+
+/// Runs `body`, which asks the driver something: a stream may be captured, and not every call is allowed meanwhile to
+/// threads that are not in relaxed mode. To be called with nested hooks [unseen](gate::unseen).
+pub fn relaxed<T>(body: impl FnOnce() -> T) -> T {
+    let mut mode = RELAXED;
+    let exchange = EXCHANGE.get();
+    // SAFETY: `mode` is a mode, and a place for the one before.
+    let changed = exchange.is_some_and(|exchange| unsafe { exchange(&raw mut mode) } == SUCCESS);
+    let result = body();
+    if let Some(exchange) = exchange.filter(|_| changed) {
+        // SAFETY: `mode` is the one that the thread had before.
+        unsafe { exchange(&raw mut mode) };
+    }
+    result
 }
 
 /// Of several threads that come here at once, each adds the difference to what the one before has found.

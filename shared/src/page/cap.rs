@@ -59,6 +59,15 @@ impl CounterPage {
         })
     }
 
+    /// Reserved bytes of the job on a device and what its contexts are charged, while no request is under way:
+    /// then these are all that the driver has given to it.
+    #[must_use]
+    pub fn settled(&self, device: usize) -> Option<(u64, u64)> {
+        let totals = self.devices.get(device)?;
+        let idle = totals.claimed.load(SeqCst) == 0;
+        idle.then(|| (totals.reserved.load(SeqCst), totals.contexts.load(SeqCst)))
+    }
+
     /// Claims `bytes` for a process, to be [dropped](Self::drop_claim) once the driver has answered.
     ///
     /// # Errors
@@ -140,6 +149,18 @@ mod tests {
         page.set_cap(device, 50);
         page.raise_cap(device, 101);
         assert_eq!(page.claim(slot, device, 1), Ok(()));
+    }
+
+    #[test]
+    fn the_figures_are_settled_while_no_request_is_under_way() {
+        let (page, device) = page!();
+        let slot = page.join(1, 1, 1).unwrap();
+        page.charge_context(slot, device, 30);
+        page.claim(slot, device, 40).unwrap();
+        assert_eq!(page.settled(device), None);
+        page.add(slot, device, Class::Device, 40);
+        page.drop_claim(slot, device, 40);
+        assert_eq!(page.settled(device), Some((40, 30)));
     }
 
     #[test]
