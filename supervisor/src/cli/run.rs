@@ -58,7 +58,7 @@ pub struct Args {
     /// List the environment that the program would get, and run nothing
     #[arg(long)]
     explain: bool,
-    /// Soft cap on the job's device bytes, and what each context is charged
+    /// Soft cap on the job's device bytes, and what a context is charged where that cannot be measured
     #[arg(long, value_name = "SIZE[:CONTEXT]", hide = true)]
     cap: Option<Cap>,
     /// Say what happens, also where standard error is no terminal
