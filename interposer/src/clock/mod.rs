@@ -264,6 +264,22 @@ mod tests {
     }
 
     #[test]
+    fn an_event_that_never_comes_is_never_the_mark() {
+        let clock = Clock::new(Wanted::Auto);
+        let mut learner = Learner::new(&clock, 0);
+        // Waits of no rhythm: nothing is chosen, and nothing else takes their place.
+        for n in 1..=40 {
+            tick_at(&clock, Mark::StreamSync, n * n * n * MS);
+        }
+        learner.round(&clock, 70_000 * MS);
+        assert_eq!(clock.now().map(|clock| clock.mark), Some(Mark::StreamSync));
+        let seen = Mark::ALL.map(|mark| (mark, clock.times(mark, 0)));
+        let empty = seen.iter().filter(|(_, times)| times.is_empty()).count();
+        assert_eq!(empty, MARKS - 1);
+        assert!(choose(&seen, clock.now()).is_none_or(|choice| choice.clock.mark == Mark::StreamSync));
+    }
+
+    #[test]
     fn iterations_of_a_late_choice_go_back_to_the_start() {
         let clock = Clock::new(Wanted::Auto);
         let mut learner = Learner::new(&clock, 0);
