@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::str::FromStr;
 
-use migm_shared::clock::{self, Clock, Mark};
+use migm_shared::clock::{self, Mark};
 use migm_shared::units::{Bytes, UnitError};
 
 /// A soft cap as the interposer reads it.
@@ -115,8 +115,7 @@ impl Wanted {
 
     /// NVTX ranges are to mark iterations.
     fn listens_to_nvtx(&self) -> bool {
-        let is_range = |mark| mark == Mark::NvtxRange;
-        matches!(self.iteration, Some(clock::Wanted::Fixed(Clock { mark, .. })) if is_range(mark))
+        matches!(self.iteration, Some(clock::Wanted::Fixed(clock)) if clock.mark == Mark::NvtxRange)
     }
 
     /// Why no iteration will be seen, if NVTX ranges are to mark them and the user has named NVTX another listener than
