@@ -49,6 +49,42 @@ fn nothing_is_set_for_frameworks_unless_asked_for_and_the_users_value_wins() {
 }
 
 #[test]
+fn nvtx_is_told_of_the_interposer_on_request_and_the_users_own_listener_stays() {
+    let place = Place::simulated(&["--gpu", "a100-40gb"]);
+    let listener = |options: &[&str], theirs: Option<&str>| {
+        let mut command = place.migm(&["run"]);
+        command
+            .env_remove("MIGM_ITERATION")
+            .env_remove("NVTX_INJECTION64_PATH");
+        command.envs(theirs.map(|theirs| ("NVTX_INJECTION64_PATH", theirs)));
+        command
+            .args(options)
+            .args(["--", "sh", "-c", r#"echo "$NVTX_INJECTION64_PATH""#]);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        let said = text(output.stderr);
+        // The runner may have other things to say, of the machine.
+        let said: Vec<_> = said
+            .lines()
+            .filter(|line| line.contains("NVTX"))
+            .map(str::to_owned)
+            .collect();
+        (text(output.stdout), said)
+    };
+    let ranges = ["--iteration", "nvtx-range"];
+    assert_eq!(listener(&[], None).0, "\n");
+    let (ours, said) = listener(&ranges, None);
+    assert!(ours.ends_with("/libmigm_interposer.so\n"), "{ours}");
+    assert_eq!(said, [""; 0]);
+    let (theirs, said) = listener(&ranges, Some("/opt/profiler.so"));
+    assert_eq!(theirs, "/opt/profiler.so\n");
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said[0].contains("/opt/profiler.so, yours"), "{said:?}");
+    assert_eq!(listener(&[], Some("/opt/profiler.so")), (theirs, Vec::new()));
+}
+
+#[test]
 fn explain_lists_all_and_runs_nothing() {
     let place = Place::without_gpu();
     let ran = place.path().join("ran");

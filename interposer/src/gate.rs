@@ -29,7 +29,7 @@ impl Drop for Outermost<'_> {
 
 /// Runs our own part. What it panics with is dropped: the program goes on without that count.
 #[inline]
-fn ours<T>(part: impl FnOnce() -> T) -> Option<T> {
+pub fn ours<T>(part: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(part)).ok()
 }
 

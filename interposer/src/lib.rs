@@ -51,6 +51,7 @@
 //! `cuGraphLaunch`, `cuGraphLaunch_ptsz`;
 //! `cuMemGetInfo_v2`, `cuDeviceTotalMem_v2`;
 //! `migm_report`;
+//! `InitializeInjectionNvtx2`, which is no hook: the program's own [NVTX](nvtx) calls it, where it is told to;
 //! `_ZN3c1027reportMemoryUsageToProfilerEPvlNS_6DeviceE`, `_ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE`,
 //! `_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE`;
 //! `_ZN3c1027reportOutOfMemoryToProfilerElllNS_6DeviceE`, `_ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE`.
@@ -76,6 +77,7 @@ pub mod ledger;
 pub mod link;
 pub mod log;
 pub mod notes;
+pub mod nvtx;
 mod old_libc;
 pub mod pagefile;
 pub mod sender;

@@ -23,6 +23,8 @@ use crate::ledger::{self, LaneRecords};
 pub struct Thread {
     /// Whether the thread is inside a hook.
     pub inside: Cell<bool>,
+    /// How many [NVTX ranges](crate::nvtx) the thread is in, one in the other.
+    pub ranges: Cell<u32>,
     /// The same as `attachment` if the thread has a lane of its own and the process one device: then `place` is
     /// where each allocation is counted.
     simple: Cell<Option<&'static Attachment>>,

@@ -21,10 +21,12 @@ pub enum Mark {
     CopyToHost = 3,
     /// It launches a graph.
     GraphLaunch = 4,
+    /// It ends a range that it has annotated with NVTX, and is in no other: only where the program's NVTX is told of us.
+    NvtxRange = 5,
 }
 
 /// Number of [`Mark`]s.
-pub const MARKS: usize = 5;
+pub const MARKS: usize = 6;
 
 impl Mark {
     /// All of them, in order.
@@ -34,6 +36,7 @@ impl Mark {
         Self::EventSync,
         Self::CopyToHost,
         Self::GraphLaunch,
+        Self::NvtxRange,
     ];
 
     /// Its name on the command line and in reports.
@@ -45,6 +48,7 @@ impl Mark {
             Self::EventSync => "event-sync",
             Self::CopyToHost => "copy-to-host",
             Self::GraphLaunch => "graph-launch",
+            Self::NvtxRange => "nvtx-range",
         }
     }
 }
@@ -92,8 +96,8 @@ impl fmt::Display for Wanted {
 /// No event of this name.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
-    "`{0}` marks no iteration: auto, off, context-sync, stream-sync, event-sync, copy-to-host or graph-launch, with :N \
-     for N of them an iteration"
+    "`{0}` marks no iteration: auto, off, context-sync, stream-sync, event-sync, copy-to-host, graph-launch or \
+     nvtx-range, with :N for N of them an iteration"
 )]
 pub struct UnknownMark(String);
 

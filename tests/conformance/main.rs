@@ -22,3 +22,5 @@ mod pytorch;
 mod report;
 mod rows;
 mod runtime;
+#[path = "../support/mod.rs"]
+mod support;

@@ -5,15 +5,12 @@ use std::process::Command;
 
 use crate::programs::{is_real, leave_out, program};
 
-#[path = "../support/mod.rs"]
-mod support;
-
 #[test]
 fn the_report_of_a_run_has_the_programs_own_peak_and_counts() {
     let place = if is_real() {
-        support::Place::without_gpu()
+        crate::support::Place::without_gpu()
     } else {
-        support::Place::simulated(&["--gpu", "a100-40gb", "--time-scale", "0.01"])
+        crate::support::Place::simulated(&["--gpu", "a100-40gb", "--time-scale", "0.01"])
     };
     for row in ["alloc", "pitch", "array", "async_", "pool", "vmm"] {
         let report = place.path().join(format!("{row}.json"));

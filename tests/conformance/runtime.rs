@@ -6,21 +6,7 @@ use std::process::Command;
 
 use crate::programs::{compile, is_real, leave_out, source};
 use crate::rows::follow;
-
-/// nvcc: `MIGM_NVCC`, then `PATH`, then where `.ci/nvcc` puts it.
-fn nvcc() -> Option<PathBuf> {
-    if let Some(given) = std::env::var_os("MIGM_NVCC") {
-        return Some(PathBuf::from(given));
-    }
-    let installed = std::env::var_os("MIGM_NVCC_HOME")
-        .map(PathBuf::from)
-        .or_else(|| std::env::home_dir().map(|home| home.join(".cache/migm/nvcc-13.0.88")));
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .map(|folder| folder.join("nvcc"))
-        .chain(installed.map(|home| home.join("nvidia/cu13/bin/nvcc")))
-        .find(|nvcc| nvcc.is_file())
-}
+use crate::support::nvcc;
 
 /// The static library of our own runtime; its name carries a hash, so the newest.
 fn own_static_runtime() -> Option<PathBuf> {

@@ -10,6 +10,7 @@ mod counting;
 mod crowds;
 mod cudart;
 mod exports;
+mod nvtx;
 mod paths;
 mod peer;
 mod processes;

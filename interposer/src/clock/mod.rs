@@ -264,6 +264,19 @@ mod tests {
     }
 
     #[test]
+    fn an_event_that_never_comes_is_never_the_mark() {
+        let clock = Clock::new(Wanted::Auto);
+        let mut learner = Learner::new(&clock, 0);
+        // Waits of no rhythm: nothing is chosen, and nothing else takes their place.
+        for n in 1..=40 {
+            tick_at(&clock, Mark::StreamSync, n * n * n * MS);
+        }
+        learner.round(&clock, 70_000 * MS);
+        assert_eq!(clock.count(Mark::NvtxRange), 0);
+        assert_eq!(clock.now().map(|clock| clock.mark), Some(Mark::StreamSync));
+    }
+
+    #[test]
     fn iterations_of_a_late_choice_go_back_to_the_start() {
         let clock = Clock::new(Wanted::Auto);
         let mut learner = Learner::new(&clock, 0);

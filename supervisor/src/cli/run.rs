@@ -48,8 +48,8 @@ pub struct Args {
     /// Run on a simulated GPU: a model such as a100-40gb, with :N for several
     #[arg(long, value_name = "G[:N]")]
     sim: Option<String>,
-    /// What marks an iteration: stream-sync, context-sync, event-sync, copy-to-host or graph-launch, with :N for N of
-    /// them an iteration; `auto` finds out, `off` goes by time
+    /// What marks an iteration: stream-sync, context-sync, event-sync, copy-to-host, graph-launch or nvtx-range, with :N
+    /// for N of them an iteration; `auto` finds out, `off` goes by time
     #[arg(long, value_name = "EVENT", env = "MIGM_ITERATION", hide_env_values = true)]
     iteration: Option<clock::Wanted>,
     /// Have frameworks take device memory as they need it, where they would take most of it at the start

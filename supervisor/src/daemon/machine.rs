@@ -5,6 +5,7 @@
 //! `sample` period, the memory of the watched slices is measured, and less often it is looked whether
 //! instances came or went without us.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -178,6 +179,7 @@ impl Machine {
             watched: Vec::new(),
             surveyed_at: Some(Instant::now()),
             measured_at: None,
+            readings: HashMap::new(),
         };
         let thread = std::thread::Builder::new()
             .name("machine".to_owned())
@@ -220,6 +222,9 @@ impl Drop for Machine {
     }
 }
 
+/// The least time between two readings that are set against each other.
+const CONFIRM: Duration = Duration::from_millis(50);
+
 struct Worker {
     node: Box<dyn Node>,
     gpus: Vec<u32>,
@@ -228,13 +233,50 @@ struct Worker {
     watched: Vec<Watched>,
     surveyed_at: Option<Instant>,
     measured_at: Option<Instant>,
+    /// The last reading of each watched job.
+    readings: HashMap<JobId, Reading>,
+}
+
+/// Device bytes of a job beyond its reserved ones, as seen once.
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    attempt: u32,
+    unaccounted: u64,
+    at: Instant,
+    /// A later reading has been set against one of this attempt.
+    is_confirmed: bool,
+}
+
+impl Reading {
+    /// An allocation is counted after the driver has made it, and a free before. What is on its way then looks
+    /// like memory of the context, by gigabytes if need be. So a figure is that which two readings have in
+    /// common, with enough time in between for a call to end.
+    fn after(self, earlier: Option<Self>) -> (Self, Option<u64>) {
+        let Some(earlier) = earlier.filter(|earlier| earlier.attempt == self.attempt) else {
+            return (self, None);
+        };
+        let both = self.unaccounted.min(earlier.unaccounted);
+        if self.at.duration_since(earlier.at) < CONFIRM {
+            let kept = Self {
+                unaccounted: both,
+                ..earlier
+            };
+            return (kept, None);
+        }
+        let confirmed = Self {
+            is_confirmed: true,
+            ..self
+        };
+        (confirmed, Some(both))
+    }
 }
 
 impl Worker {
     fn run(mut self, orders: &Receiver<Order>, mut answer: impl FnMut(Answer)) {
         loop {
-            let waited = self.measured_at.map_or(self.sample, |last| last.elapsed());
-            let rest = self.sample.saturating_sub(waited);
+            let pause = self.pause();
+            let waited = self.measured_at.map_or(pause, |last| last.elapsed());
+            let rest = pause.saturating_sub(waited);
             match orders.recv_timeout(rest) {
                 Ok(order) => {
                     if let Some(said) = self.carry_out(order) {
@@ -244,11 +286,13 @@ impl Worker {
                 Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            if self.measured_at.is_none_or(|last| last.elapsed() >= self.sample) {
-                self.watched
-                    .iter()
-                    .filter_map(|on| self.measure(on))
-                    .for_each(&mut answer);
+            if self.measured_at.is_none_or(|last| last.elapsed() >= pause) {
+                for on in std::mem::take(&mut self.watched) {
+                    if let Some(said) = self.measure(&on) {
+                        answer(said);
+                    }
+                    self.watched.push(on);
+                }
                 self.measured_at = Some(Instant::now());
             }
             if self.surveyed_at.is_none_or(|last| last.elapsed() >= SURVEY) {
@@ -278,6 +322,9 @@ impl Worker {
             },
             Order::Watch(watched) => {
                 self.watched = watched;
+                let watched = &self.watched;
+                self.readings
+                    .retain(|job, _| watched.iter().any(|on| on.job == *job));
                 // At once: a short job may be over at the next round.
                 self.measured_at = None;
                 return None;
@@ -331,9 +378,19 @@ impl Worker {
             .sum()
     }
 
+    /// Until the next round of readings: a first reading is set against a second one soon.
+    fn pause(&self) -> Duration {
+        let is_waiting = self.readings.values().any(|reading| !reading.is_confirmed);
+        if is_waiting {
+            CONFIRM.min(self.sample)
+        } else {
+            self.sample
+        }
+    }
+
     /// A figure is of use only if the job asked for nothing and freed nothing while NVML was read: a free
     /// in between would look like memory of the context.
-    fn measure(&self, on: &Watched) -> Option<Answer> {
+    fn measure(&mut self, on: &Watched) -> Option<Answer> {
         let before = on.page.reserved();
         let memory = match &on.device {
             Device::Slice(uuid) => self.node.slice_memory(uuid),
@@ -347,10 +404,69 @@ impl Worker {
             }
         };
         let after = on.page.reserved();
-        (before == after && !on.page.counters().occupants().is_empty()).then(|| Answer::Measured {
-            job: on.job,
+        if before != after || on.page.counters().occupants().is_empty() {
+            return None;
+        }
+        let reading = Reading {
             attempt: on.attempt,
             unaccounted: used.saturating_sub(after),
+            at: Instant::now(),
+            is_confirmed: false,
+        };
+        let (reading, figure) = reading.after(self.readings.get(&on.job).copied());
+        self.readings.insert(on.job, reading);
+        figure.map(|unaccounted| Answer::Measured {
+            job: on.job,
+            attempt: on.attempt,
+            unaccounted,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(attempt: u32, unaccounted: u64, at: Instant) -> Reading {
+        Reading {
+            attempt,
+            unaccounted,
+            at,
+            is_confirmed: false,
+        }
+    }
+
+    /// The job had made 4 GB and not counted them yet: taken for its context, they put it on a slice twice as
+    /// large as it needed.
+    #[test]
+    fn an_allocation_on_its_way_is_not_taken_for_the_context() {
+        let start = Instant::now();
+        let (first, figure) = reading(1, 4_434, start).after(None);
+        assert_eq!(figure, None);
+        let (second, figure) = reading(1, 434, start + CONFIRM).after(Some(first));
+        assert_eq!(figure, Some(434));
+        // Later growth counts once it has been seen twice.
+        let (third, figure) = reading(1, 534, start + 2 * CONFIRM).after(Some(second));
+        assert_eq!(figure, Some(434));
+        let (_, figure) = reading(1, 534, start + 3 * CONFIRM).after(Some(third));
+        assert_eq!(figure, Some(534));
+    }
+
+    #[test]
+    fn two_readings_at_once_are_one() {
+        let start = Instant::now();
+        let (first, _) = reading(1, 4_434, start).after(None);
+        let (both, figure) = reading(1, 4_434, start + CONFIRM / 2).after(Some(first));
+        assert_eq!((figure, both.is_confirmed), (None, false));
+        let (_, figure) = reading(1, 434, start + CONFIRM).after(Some(both));
+        assert_eq!(figure, Some(434));
+    }
+
+    #[test]
+    fn another_attempt_starts_over() {
+        let start = Instant::now();
+        let (first, _) = reading(1, 434, start).after(None);
+        let (_, figure) = reading(2, 434, start + CONFIRM).after(Some(first));
+        assert_eq!(figure, None);
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::str::FromStr;
 
-use migm_shared::clock;
+use migm_shared::clock::{self, Mark};
 use migm_shared::units::{Bytes, UnitError};
 
 /// A soft cap as the interposer reads it.
@@ -71,6 +71,9 @@ const GROW: [(&str, &str, &str); 2] = [
     ),
 ];
 
+/// The library that a program's NVTX calls at its first use; none, and NVTX does nothing.
+const NVTX_LISTENER: &str = "NVTX_INJECTION64_PATH";
+
 /// What the runner sets for each program, whatever the user asks for.
 const ALWAYS: [(&str, &str); 6] = [
     (
@@ -88,13 +91,16 @@ const ALWAYS: [(&str, &str); 6] = [
 ];
 
 impl Wanted {
-    /// The variables to set, before those that come with a lease.
+    /// The variables to set, before those that come with a lease, whose `interposer` this is, or empty.
     #[must_use]
-    pub fn settings(&self) -> Vec<Setting> {
+    pub fn settings(&self, interposer: &str) -> Vec<Setting> {
         let mut settings = Vec::new();
         let mut set = |name, value, yields| settings.push(Setting { name, value, yields });
         if let Some(iteration) = self.iteration {
             set("MIGM_ITERATION", iteration.to_string(), false);
+        }
+        if self.listens_to_nvtx() && !interposer.is_empty() {
+            set(NVTX_LISTENER, interposer.to_owned(), true);
         }
         if let Some(Cap { bytes, context }) = self.cap {
             set("MIGM_CAP", format!("{bytes}:{context}"), false);
@@ -105,6 +111,22 @@ impl Wanted {
             }
         }
         settings
+    }
+
+    /// NVTX ranges are to mark iterations.
+    fn listens_to_nvtx(&self) -> bool {
+        matches!(self.iteration, Some(clock::Wanted::Fixed(clock)) if clock.mark == Mark::NvtxRange)
+    }
+
+    /// Why no iteration will be seen, if NVTX ranges are to mark them and the user has named NVTX another listener than
+    /// the `interposer`.
+    #[must_use]
+    pub fn unheard(&self, interposer: &str, given: impl Fn(&str) -> Option<String>) -> Option<String> {
+        let theirs = given(NVTX_LISTENER).filter(|theirs| theirs != interposer);
+        let theirs = theirs.filter(|_| self.listens_to_nvtx())?;
+        Some(format!(
+            "{NVTX_LISTENER} is {theirs}, yours, so no NVTX range marks an iteration: the job is forecast by time"
+        ))
     }
 
     /// The list of all that the runner sets and may set, for people; `given` is the user's own environment.
@@ -125,6 +147,13 @@ impl Wanted {
                 |iteration| format!("{iteration}: what marks an iteration"),
             ),
         );
+        if self.listens_to_nvtx() {
+            let what = match given(NVTX_LISTENER) {
+                Some(theirs) => format!("{theirs}, yours: no range marks an iteration"),
+                None => "the interposer: NVTX ranges mark iterations".to_owned(),
+            };
+            line(NVTX_LISTENER, &what);
+        }
         if let Some(Cap { bytes, context }) = self.cap {
             line(
                 "MIGM_CAP",
@@ -158,10 +187,50 @@ mod tests {
 
     #[test]
     fn nothing_is_set_that_was_not_asked_for() {
-        assert_eq!(Wanted::default().settings(), []);
+        assert_eq!(Wanted::default().settings("/lib/interposer.so"), []);
         let explained = Wanted::default().explain(|_| None);
         assert!(explained.contains("not set; would be false: JAX"), "{explained}");
         assert!(!explained.contains("MIGM_CAP"), "{explained}");
+    }
+
+    #[test]
+    fn nvtx_is_told_of_us_only_where_its_ranges_mark_iterations() {
+        let wanted = |iteration: &str| Wanted {
+            iteration: Some(iteration.parse().unwrap()),
+            ..Wanted::default()
+        };
+        let set = |iteration: &str, interposer: &str| {
+            let settings = wanted(iteration).settings(interposer);
+            let found = settings.into_iter().find(|setting| setting.name == NVTX_LISTENER);
+            found.map(|setting| setting.value)
+        };
+        assert_eq!(set("nvtx-range:2", "/ours").as_deref(), Some("/ours"));
+        assert_eq!(set("nvtx-range", ""), None, "nothing is preloaded");
+        for other in ["auto", "off", "stream-sync"] {
+            assert_eq!(set(other, "/ours"), None);
+            assert_eq!(wanted(other).unheard("/ours", |_| Some("/theirs".into())), None);
+        }
+    }
+
+    #[test]
+    fn another_listener_of_nvtx_stays_and_is_named() {
+        let wanted = Wanted {
+            iteration: Some("nvtx-range".parse().unwrap()),
+            ..Wanted::default()
+        };
+        let given = |name: &str| (name == NVTX_LISTENER).then(|| "/theirs".to_owned());
+        let settings = wanted.settings("/ours");
+        let applied = settings
+            .iter()
+            .filter(|setting| setting.applies(|name| given(name).is_some()));
+        let applied: Vec<_> = applied.map(|setting| setting.name).collect();
+        assert_eq!(applied, ["MIGM_ITERATION"]);
+        let said = wanted.unheard("/ours", given).unwrap();
+        assert!(said.contains("/theirs, yours"), "{said}");
+        assert!(wanted.explain(given).contains("/theirs, yours"));
+        assert_eq!(wanted.unheard("/ours", |_| None), None);
+        // A runner under a runner finds the listener that the outer one has set.
+        assert_eq!(wanted.unheard("/ours", |_| Some("/ours".into())), None);
     }
 
     #[test]
@@ -172,7 +241,7 @@ mod tests {
         };
         let given = |name: &str| name == "XLA_PYTHON_CLIENT_PREALLOCATE";
         let set: Vec<_> = wanted
-            .settings()
+            .settings("")
             .into_iter()
             .filter(|setting| setting.applies(given))
             .map(|setting| (setting.name, setting.value))

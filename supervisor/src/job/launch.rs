@@ -69,7 +69,7 @@ pub fn start(launch: Launch<'_>) -> Result<Attempt, CannotStart> {
         .args(&launch.command[1..])
         .stdin(launch.stdin)
         .process_group(0);
-    for setting in launch.environment.settings() {
+    for setting in launch.environment.settings(&grant.interposer) {
         if setting.applies(|name| env::var_os(name).is_some()) {
             command.env(setting.name, setting.value);
         }

@@ -34,6 +34,12 @@ impl Runner {
             status: None,
             why: None,
         });
+        if number == 1 {
+            let given = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+            if let Some(line) = self.order.environment.unheard(&grant.interposer, given) {
+                say(line);
+            }
+        }
         let stdin = match self.input.for_attempt() {
             Ok(stdin) => stdin,
             Err(error) => {
