@@ -79,7 +79,8 @@ fn an_unmodified_cuda_program_is_counted_to_the_byte() {
     let Some(nvcc) = nvcc_or_leave_out("an_unmodified_cuda_program_is_counted_to_the_byte") else {
         return;
     };
-    let place = Place::simulated(&["--mig", "--time-scale", "0.2"]);
+    // Slow enough for two readings of the driver's charge, a twentieth of a second apart.
+    let place = Place::simulated(&["--mig", "--time-scale", "2"]);
     for program in ["kmeans", "decoder", "leak"] {
         let built = place.path().join(program);
         let source = repository().join(format!("examples/cuda/{program}.cu"));
