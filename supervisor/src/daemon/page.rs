@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 
-use migm_shared::page::CounterPage;
+use migm_shared::page::{CounterPage, DEVICES};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
@@ -95,7 +95,9 @@ impl JobPage {
     /// Reserved bytes over all devices that the job has used: those of earlier attempts hold none.
     #[must_use]
     pub fn reserved(&self) -> u64 {
-        self.counters().read().iter().map(|device| device.reserved).sum()
+        // The totals alone: a reading of all counts walks every slot of the page, and this is asked for often.
+        let counters = self.counters();
+        (0..DEVICES).map(|device| counters.reserved(device).0).sum()
     }
 }
 
