@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand};
 mod batch;
 mod demo;
 mod layout;
+mod node;
 mod play;
 mod run;
 mod sim;
@@ -41,6 +42,7 @@ enum Command {
     Batch(batch::Args),
     Demo(demo::Args),
     Status(status::Args),
+    Node(node::Args),
     Layout(layout::Args),
     Sim(sim::Args),
     Play(play::Args),
@@ -86,6 +88,7 @@ pub fn main() -> ExitCode {
         Command::Batch(args) => batch::main(args),
         Command::Demo(args) => demo::main(args),
         Command::Status(args) => status::main(args),
+        Command::Node(args) => node::main(args),
         Command::Layout(args) => layout::main(&args),
         Command::Sim(args) => sim::main(&args),
         Command::Play(args) => return play::main(&args),

@@ -31,6 +31,7 @@ impl Owner {
                 }
             }
             Action::Move { job, reason } => self.order_move(job, reason),
+            Action::Refuse { job, reason } if self.waits_for_a_gpu(job, &reason) => {}
             Action::Refuse { job, reason } => self.give_up(job, reason, now),
         }
     }
@@ -189,6 +190,8 @@ impl Owner {
                 instances,
                 occupied,
             } => self.seen(gpu, instances, &occupied, now),
+            Answer::Aside { gpu, why } => self.put_aside(gpu, &why, now),
+            Answer::Back(gpu) => self.take_back(*gpu, now),
         }
     }
 
@@ -245,14 +248,27 @@ impl Owner {
         match result {
             Ok(()) => {
                 self.reconfigurations += 1;
-                self.slices.remove(&number);
+                self.stuck.remove(&number);
+                let gone = self.slices.remove(&number);
                 tracing::info!(slice = %number, "removed");
+                if self.is_clearing(number) {
+                    self.cleared(number, Ok(()), now);
+                    if let Some(slice) = gone {
+                        self.tell_gpu(slice.gpu, now);
+                    }
+                    return;
+                }
                 self.step(now, Event::Destroyed { slice: number });
             }
             Err(error) => {
                 tracing::warn!(slice = %number, %error, "remove failed");
                 if let Some(slice) = self.slices.get_mut(&number) {
                     slice.step = Step::Ready;
+                }
+                self.note_stuck(number, &error, now);
+                if self.is_clearing(number) {
+                    self.cleared(number, Err(&error), now);
+                    return;
                 }
                 self.step(now, Event::DestroyFailed { slice: number });
             }

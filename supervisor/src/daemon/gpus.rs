@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::layout::{LayoutError, Placement, Profile, ProfileIndex, Rules, Slot, Table, base};
-use crate::node::{Gpu, Instance, Node, NodeError};
+use crate::node::{Gpu, Instance, MigMode, Node, NodeError};
 
 /// Name of the one profile of a GPU without MIG.
 pub const WHOLE: &str = "whole";
@@ -32,6 +32,17 @@ pub struct PlacedGpu {
     pub profiles: Vec<Profile>,
     /// Instances that are not ours.
     pub foreign: Vec<Instance>,
+    /// It is put aside: no job gets it until it answers again.
+    pub aside: Option<Aside>,
+}
+
+/// Why a GPU is put aside.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Aside {
+    /// The word that `migm status` shows instead of its mode.
+    pub word: &'static str,
+    /// One line for people, with the remedy.
+    pub why: String,
 }
 
 /// A GPU cannot be used.
@@ -72,7 +83,24 @@ impl PlacedGpu {
             table: Arc::new(table),
             profiles,
             foreign,
+            aside: None,
         })
+    }
+
+    /// One that could not be read: put aside from the start.
+    ///
+    /// # Errors
+    /// As [`PlacedGpu::read`].
+    pub fn unreadable(index: u32, why: String) -> Result<Self, GpuError> {
+        let mut gpu = Self::whole(Gpu {
+            index,
+            name: format!("GPU {index}"),
+            uuid: String::new(),
+            memory: 0,
+            mode: MigMode::Absent,
+        })?;
+        gpu.aside = Some(Aside { word: "failing", why });
+        Ok(gpu)
     }
 
     /// One slice that is all of it.
@@ -98,6 +126,7 @@ impl PlacedGpu {
             table: Arc::new(table.frozen()),
             profiles: vec![profile],
             foreign: Vec::new(),
+            aside: None,
         })
     }
 
@@ -175,6 +204,13 @@ impl PlacedGpu {
         held
     }
 
+    /// Memory slices of the GPU: the end of the placement that ends last.
+    #[must_use]
+    pub fn grid(&self) -> u32 {
+        let places = self.profiles.iter().flat_map(|profile| &profile.placements);
+        places.map(|place| place.start + place.size).max().unwrap_or(1)
+    }
+
     /// The driver's name of a profile id.
     #[must_use]
     pub fn profile_name(&self, id: u32) -> String {
@@ -188,20 +224,23 @@ impl PlacedGpu {
     #[must_use]
     pub fn notice(&self) -> Option<String> {
         let index = self.gpu.index;
+        if let Some(aside) = &self.aside {
+            return Some(format!("GPU {index} is put aside: {}", aside.why));
+        }
         match self.used {
             Use::Reshaped => None,
             Use::Existing => Some(format!(
                 "MIG of GPU {index} may not be changed by this user; idle slices that exist are used"
             )),
             Use::Whole => Some(match self.gpu.mode {
-                crate::node::MigMode::Absent => {
+                MigMode::Absent => {
                     format!("GPU {index} has no MIG: jobs get it whole, one at a time")
                 }
-                crate::node::MigMode::Pending { .. } => format!(
+                MigMode::Pending { .. } => format!(
                     "the MIG mode of GPU {index} changes at its next reset: until then jobs get it whole, one at a time"
                 ),
                 _ => format!(
-                    "MIG is off on GPU {index}: jobs get it whole, one at a time (`nvidia-smi -i {index} -mig 1` turns it on)"
+                    "MIG is off on GPU {index}: jobs get it whole, one at a time (`migm node enable-mig --device {index}` turns it on)"
                 ),
             }),
         }

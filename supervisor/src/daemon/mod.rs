@@ -6,7 +6,7 @@
 //!    `Submit`, with the mapped counter page ([`page`]), to the [`owner`]. The owner is plain state: it does
 //!    no I/O, and each event leaves orders and outputs behind.
 //! 2. The scheduler says `Create`. The state file ([`state`]) is written first, then the order goes to the
-//!    thread that talks with the driver ([`machine`]), so that no frame waits for it.
+//!    GPU's own thread ([`machine`], [`tend`]), so that no frame waits for it.
 //! 3. The slice has been read back: `Created`, then `Grant`, which is in the state file before the runner
 //!    hears of it.
 //! 4. The job's processes say hello and get the page. Their samples feed the attempt's track
@@ -18,6 +18,7 @@
 //! and waits for the runners to come back.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -32,6 +33,7 @@ mod actions;
 mod attempts;
 pub mod batch;
 mod batches;
+mod clear;
 pub mod config;
 pub mod connection;
 pub mod error;
@@ -52,6 +54,8 @@ pub mod socket;
 pub mod state;
 mod status;
 pub mod systemd;
+pub mod tend;
+mod trouble;
 
 use config::Config;
 use error::DaemonError;
@@ -61,6 +65,7 @@ use machine::Machine;
 use owner::{Owner, Settings};
 use socket::{Lock, beside};
 use state::{SimulatedState, State};
+use tend::Tended;
 
 /// How a supervisor is started.
 #[derive(Clone, Debug, Default)]
@@ -99,15 +104,16 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
         Some(spec) => Some(simulate(options, spec, &path, &mut state)?),
         None => None,
     };
-    let node: Box<dyn Node> = match &simulated {
-        Some(gpu) => Box::new(gpu.node()?),
-        None => Box::new(Nvml::system()?),
+    let node: Arc<dyn Node> = match &simulated {
+        Some(gpu) => Arc::new(gpu.node()?),
+        None => Arc::new(Nvml::system()?),
     };
     let time_scale = match &simulated {
         Some(gpu) => Some(gpu.time_scale()?),
         None => sim::behind_the_loader(),
     };
-    let mut gpus = read_gpus(node.as_ref())?;
+    let driver = node.driver()?;
+    let mut gpus = read_gpus(node.as_ref(), &driver)?;
     let slices = recover::adopt(node.as_ref(), &state, &mut gpus);
     let settings = Settings {
         private: options.private,
@@ -125,15 +131,14 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
         config,
     };
     let sample = Duration::from_millis(settings.config.sample_ms);
-    let indices = |wanted: &dyn Fn(&PlacedGpu) -> bool| -> Vec<u32> {
-        gpus.iter()
-            .filter(|gpu| wanted(gpu))
-            .map(|gpu| gpu.gpu.index)
-            .collect()
-    };
-    let (all, cut) = (indices(&|_| true), indices(&|gpu| gpu.used != Use::Whole));
-    let machine = Machine::start(node, all, cut, sample, base.wake())
-        .map_err(DaemonError::system("starting the machine thread"))?;
+    let tended = gpus.iter().map(|gpu| Tended {
+        index: gpu.gpu.index,
+        cut: gpu.used != Use::Whole,
+        aside: gpu.aside.is_some(),
+        driver: driver.clone(),
+    });
+    let machine = Machine::start(node, tended.collect(), sample, base.wake())
+        .map_err(DaemonError::system("starting the threads of the GPUs"))?;
     let owner = Owner::new(settings, gpus, slices, state, monotonic());
     // Before anyone is served, so that a simulated GPU is found again whatever happens.
     owner.state().write(&state_path)?;
@@ -206,15 +211,17 @@ fn simulate(
     Ok(gpu)
 }
 
-/// All GPUs that can be used. One that cannot is left out, and said so; that is an error only if it leaves
-/// none.
-fn read_gpus(node: &dyn Node) -> Result<Vec<PlacedGpu>, DaemonError> {
-    let driver = node.driver()?;
-    let mut usable = Vec::new();
+/// All GPUs. One that cannot be read is put aside, and said so; it is an error only if none can be.
+fn read_gpus(node: &dyn Node, driver: &str) -> Result<Vec<PlacedGpu>, DaemonError> {
+    let mut found = Vec::new();
+    let mut usable = false;
     let mut last = None;
-    for gpu in node.gpus()? {
-        let index = gpu.index;
-        match PlacedGpu::read(node, gpu, &driver) {
+    for index in 0..node.count()? {
+        let read = node
+            .gpu(index)
+            .map_err(GpuError::from)
+            .and_then(|gpu| PlacedGpu::read(node, gpu, driver));
+        match read {
             Ok(gpu) => {
                 tracing::info!(
                     gpu = index,
@@ -223,19 +230,21 @@ fn read_gpus(node: &dyn Node) -> Result<Vec<PlacedGpu>, DaemonError> {
                     foreign = gpu.foreign.len(),
                     "found a GPU"
                 );
-                usable.push(gpu);
+                usable = true;
+                found.push(gpu);
             }
             Err(error) => {
-                tracing::error!(gpu = index, %error, "a GPU cannot be used");
+                tracing::error!(gpu = index, %error, "a GPU cannot be used and is put aside");
+                found.push(PlacedGpu::unreadable(index, error.to_string()).map_err(DaemonError::Layout)?);
                 last = Some(error);
             }
         }
     }
-    match (usable.is_empty(), last) {
-        (false, _) => Ok(usable),
-        (true, Some(GpuError::Node(error))) => Err(error.into()),
-        (true, Some(error @ GpuError::Layout { .. })) => Err(DaemonError::Layout(error)),
-        (true, None) => Err(DaemonError::NoGpu),
+    match (usable, last) {
+        (true, _) => Ok(found),
+        (false, Some(GpuError::Node(error))) => Err(error.into()),
+        (false, Some(error @ GpuError::Layout { .. })) => Err(DaemonError::Layout(error)),
+        (false, None) => Err(DaemonError::NoGpu),
     }
 }
 

@@ -1,6 +1,8 @@
 //! What an earlier supervisor left: its slices are adopted, its half-done transitions finished or taken back.
 //!
-//! 1. `ready`, and the driver lists that instance at that place: ours, with or without its job.
+//! 1. `ready`, and the driver lists that instance at that place: ours, with or without its job. Its id is not
+//!    enough, since an id is a function of the place and is used again; a MIG device with another UUID than the
+//!    one noted is somebody else's, made after ours had gone.
 //! 2. `creating`: nothing stood at the place when it was asked for, so an instance of that kind there is
 //!    ours. Whole, it is adopted; without compute instance, it is removed.
 //! 3. `destroying`: whole, it is adopted as idle; without compute instance, it is removed.
@@ -41,7 +43,10 @@ fn adopt_one(node: &dyn Node, record: &SliceRecord, index: usize, gpu: &mut Plac
         size: record.size,
     };
     let is_it = |one: &Instance| {
-        one.profile == record.profile && one.placement == placement && record.gi.is_none_or(|gi| gi == one.gi)
+        one.profile == record.profile
+            && one.placement == placement
+            && record.gi.is_none_or(|gi| gi == one.gi)
+            && (one.uuid.is_none() || record.uuid.is_none() || one.uuid == record.uuid)
     };
     let Some(at) = gpu.foreign.iter().position(is_it) else {
         tracing::info!(slice = %record.slice, start = record.start, "a slice of an earlier supervisor is gone");
@@ -158,6 +163,7 @@ mod tests {
             table: std::sync::Arc::new(Table::build(vec![profile.clone()], Rules::default()).unwrap()),
             profiles: vec![profile],
             foreign,
+            aside: None,
         }
     }
 
@@ -181,6 +187,7 @@ mod tests {
             start: placement.start,
             size: placement.size,
             step,
+            uuid: None,
         }
     }
 
@@ -268,6 +275,19 @@ mod tests {
         );
         assert!(slices.is_empty() && removed.is_empty());
         assert_eq!(foreign.len(), 1);
+    }
+
+    /// The instance id is the same, as it is a function of the place: only the UUID tells.
+    #[test]
+    fn what_somebody_made_in_the_place_of_ours_is_foreign() {
+        let mut ours = record(4, Some(8), AT_1, Step::Ready);
+        ours.uuid = Some("MIG-before".into());
+        let (slices, foreign, removed) = recover(vec![ours.clone()], vec![instance(8, AT_1, true)], false);
+        assert!(slices.is_empty() && removed.is_empty());
+        assert_eq!(foreign.len(), 1);
+        ours.uuid = Some("MIG-8".into());
+        let (slices, foreign, _) = recover(vec![ours], vec![instance(8, AT_1, true)], false);
+        assert_eq!((slices.len(), foreign.len()), (1, 0));
     }
 
     #[test]

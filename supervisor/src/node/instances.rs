@@ -253,7 +253,10 @@ impl OneGpu<'_> {
 }
 
 /// Tries again while the answer is `IN_USE`, with growing pauses, and says at the end how often.
-fn retry(tried: &str, mut attempt: impl FnMut() -> Result<(), NodeError>) -> Result<(), NodeError> {
+pub(super) fn retry(
+    tried: &str,
+    mut attempt: impl FnMut() -> Result<(), NodeError>,
+) -> Result<(), NodeError> {
     let start = Instant::now();
     for pause in RETRIES {
         match attempt() {

@@ -109,6 +109,7 @@ impl Scheduler {
             Event::Destroyed { slice } => self.destroyed(slice),
             Event::DestroyFailed { slice } => self.destroy_failed(slice),
             Event::Vanished { slice } => self.gone(slice),
+            Event::Lost { gpu } => self.lost(gpu),
             Event::Tick => self.gpus.values_mut().for_each(|gpu| gpu.tick(now)),
         }
         self.serve(&mut actions);
@@ -316,6 +317,15 @@ impl Scheduler {
             }
             SliceState::Idle | SliceState::Destroying | SliceState::Creating(None) => {}
         }
+    }
+
+    /// A GPU is no more: those that were to get a slice there wait again.
+    fn lost(&mut self, gpu: GpuIndex) {
+        let there = self.slices.iter().filter(|(_, slice)| slice.gpu == gpu);
+        for number in there.map(|(number, _)| *number).collect::<Vec<_>>() {
+            self.gone(number);
+        }
+        self.gpus.remove(&gpu);
     }
 
     fn destroy_failed(&mut self, number: Incarnation) {
