@@ -14,6 +14,8 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::unistd::getuid;
 
+use crate::device_files::folder_of;
+use crate::faults::{self, Fault, FaultError};
 use crate::identity::gpu_uuid;
 use crate::lock::Guard;
 use crate::machine::OpenError;
@@ -30,6 +32,9 @@ pub enum FileError {
     /// The GPUs were not understood.
     #[error(transparent)]
     Model(#[from] ModelError),
+    /// The faults were not understood.
+    #[error(transparent)]
+    Faults(#[from] FaultError),
     /// The count after the colon is no number from 1 to 64.
     #[error("`{given}`: `{count}` is not a number of GPUs (1 to {GPUS})")]
     Count {
@@ -89,6 +94,7 @@ pub struct Plan {
     pub time_scale: f64,
     /// Driver version.
     pub driver: String,
+    faults: Vec<Fault>,
 }
 
 impl Plan {
@@ -120,7 +126,15 @@ impl Plan {
             mig,
             time_scale,
             driver: driver.to_owned(),
+            faults: Vec::new(),
         })
+    }
+
+    /// With faults that it plays from the start; see [`crate::faults`].
+    pub fn with_faults(self, text: &str) -> Result<Self, FileError> {
+        let gpus = u32::try_from(self.models.len()).unwrap_or(u32::MAX);
+        let faults = faults::parse(text, gpus)?;
+        Ok(Self { faults, ..self })
     }
 }
 
@@ -303,6 +317,7 @@ impl Mapping {
             gpu.set_uuid(gpu_uuid(&self.id, index));
         }
         self.gpu_count.set(u32::try_from(plan.models.len()).unwrap_or(0));
+        self.set_faults(&plan.faults);
         self.layout.set(LAYOUT);
         self.magic.set(MAGIC);
     }
@@ -320,7 +335,7 @@ fn prefix() -> String {
     format!("migm-simgpu-{}-", getuid())
 }
 
-fn path_of(id: &str) -> Result<PathBuf, FileError> {
+pub(crate) fn path_of(id: &str) -> Result<PathBuf, FileError> {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     if id.is_empty() || id.len() > 64 || !id.bytes().all(allowed) {
         return Err(FileError::Id(id.to_owned()));
@@ -354,7 +369,7 @@ pub fn keep_for(id: &str, pid: u32) -> Result<(), OpenError> {
 /// Takes the state's name away. Who has it open keeps it.
 pub fn remove(id: &str) -> Result<(), FileError> {
     let path = path_of(id)?;
-    fs::remove_file(&path).map_err(|error| match error.kind() {
+    forget(&path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => FileError::Missing {
             id: id.to_owned(),
             path,
@@ -365,6 +380,15 @@ pub fn remove(id: &str) -> Result<(), FileError> {
             error,
         },
     })
+}
+
+/// Removes a state and the device files that belong to it.
+fn forget(state: &Path) -> std::io::Result<()> {
+    fs::remove_file(state)?;
+    match fs::remove_dir_all(folder_of(state)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Removes this user's states that no living process made, uses or keeps; says how many.
@@ -383,7 +407,7 @@ fn clear_in(directory: &Path) -> Result<usize, FileError> {
     for entry in fs::read_dir(directory).map_err(io)? {
         let entry = entry.map_err(io)?;
         if entry.file_name().to_string_lossy().starts_with(&prefix) && is_abandoned(&entry.path()) {
-            removed += usize::from(fs::remove_file(entry.path()).is_ok());
+            removed += usize::from(forget(&entry.path()).is_ok());
         }
     }
     Ok(removed)

@@ -14,9 +14,11 @@
 //! No kernel is computed: the state holds sizes, times and who uses what.
 //!
 //! `SIMGPU_ID` is the state's id, `SIMGPU_TIME_SCALE` and `SIMGPU_DRIVER` are read when a state is made through
-//! `libnvidia-ml.so.1`.
+//! `libnvidia-ml.so.1`; so is `SIMGPU_FAULTS` ([`faults`]).
 
 pub mod compute;
+pub mod device_files;
+pub mod faults;
 pub mod files;
 pub mod identity;
 mod lock;

@@ -142,6 +142,13 @@ impl Machine {
         })
     }
 
+    /// Maps the state of this id.
+    pub fn open_id(id: &str) -> Result<Self, OpenError> {
+        Ok(Self {
+            mapping: Mapping::open(id)?,
+        })
+    }
+
     /// Makes a machine of its own.
     pub fn create(plan: &Plan) -> Result<Self, FileError> {
         Ok(Self {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! header | lock | 64 GPUs (mode, energy meter, 16 GPU instances x 8 compute instances) | 4096 process records |
-//! 512 shared segments | 2048 holds of them
+//! 512 shared segments | 2048 holds of them | 32 faults
 //! ```
 //!
 //! Each field is an atomic that is read and written under the lock, so a torn or reordered view cannot be had; a
@@ -11,6 +11,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
+use crate::faults::FAULTS;
 use crate::lock::Lock;
 use crate::model::{MODELS, Model, Profile};
 use crate::placement::{Placed, Rules};
@@ -19,7 +20,7 @@ use crate::process::Process;
 /// The first eight bytes of a state.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"MIGMSIMG");
 /// Changes with every change of the layout or of its meaning.
-pub(crate) const LAYOUT: u64 = 4;
+pub(crate) const LAYOUT: u64 = 5;
 /// GPUs of one machine.
 pub const GPUS: usize = 64;
 /// GPU instances of one GPU: ids 0 to 14.
@@ -105,6 +106,7 @@ pub(crate) struct State {
     pub(crate) orders: Word64,
     pub(crate) segments: [Segment; SEGMENTS],
     pub(crate) holds: [Hold; HOLDS],
+    pub(crate) faults: [FaultSlot; FAULTS],
 }
 
 #[repr(C)]
@@ -117,6 +119,9 @@ pub(crate) struct Gpu {
     pub(crate) mig_pending: Word32,
     /// Which of the two meters counts.
     pub(crate) meter: Word32,
+    /// A fault took the GPU away.
+    pub(crate) lost: Word32,
+    spare: Word32,
     pub(crate) meters: [Meter; 2],
     /// Configuration changes of this GPU.
     pub(crate) changes: Word64,
@@ -195,6 +200,25 @@ pub(crate) struct Hold {
     pub(crate) order: Word64,
     pub(crate) ci: Word32,
     spare: Word32,
+}
+
+/// A fault to come; see [`crate::faults`].
+#[repr(C)]
+pub(crate) struct FaultSlot {
+    pub(crate) used: Word32,
+    /// [`WHOLE`] for any GPU.
+    pub(crate) gpu: Word32,
+    /// Kinds of calls, as bits; none for a fault at a time.
+    pub(crate) calls: Word32,
+    pub(crate) effect: Word32,
+    /// Number of the first call that it strikes, or monotonic nanoseconds.
+    pub(crate) first: Word64,
+    /// Number of the last.
+    pub(crate) last: Word64,
+    /// Such calls so far.
+    pub(crate) seen: Word64,
+    /// NVML result, or nanoseconds.
+    pub(crate) value: Word64,
 }
 
 impl Hold {
@@ -397,7 +421,8 @@ mod tests {
         assert_eq!(size_of::<ComputeInstance>(), 24);
         assert_eq!(size_of::<GpuInstance>(), 16 + 8 * 24);
         assert_eq!(std::mem::offset_of!(State, lock), 16);
-        assert_eq!(size_of::<Gpu>(), 40 + 16 + 2 * 16 + 8 + 16 + 16 + 16 * 208);
+        assert_eq!(size_of::<FaultSlot>(), 48);
+        assert_eq!(size_of::<Gpu>(), 40 + 24 + 2 * 16 + 8 + 16 + 16 + 16 * 208);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! GPU instances: list, create, destroy.
 
 use super::{GpuInstanceInfo, GpuInstanceRef, Refusal, seconds};
+use crate::device_files::DeviceFile;
+use crate::faults::Call;
 use crate::machine::Machine;
 use crate::model::Profile;
 use crate::placement::Placed;
@@ -81,11 +83,16 @@ impl Machine {
         profile: u32,
         place: Option<(u32, u32)>,
     ) -> Result<GpuInstanceInfo, Refusal> {
+        let which = gpu;
         let check = |state: &State, gpu: &Gpu| {
             if gpu.mig.get() == 0 {
                 return Err(Refusal::NotSupported);
             }
             let (index, profile) = gpu.profile(profile)?;
+            // The first one makes the driver partition the memory, which it does on an idle GPU only.
+            if gpu.gpu_instances().next().is_none() && self.is_busy(state, which) {
+                return Err(Refusal::InUse);
+            }
             let (rules, layout) = (state.rules(gpu), gpu.layout());
             let start = match place {
                 Some((start, size)) if size != profile.size || !profile.starts.contains(&start) => {
@@ -110,6 +117,7 @@ impl Machine {
         };
         self.configure(
             gpu,
+            Some(Call::CreateGpuInstance),
             seconds::CREATE_GPU_INSTANCE,
             check,
             |state, changed, (placed, gi)| {
@@ -129,10 +137,14 @@ impl Machine {
         let GpuInstanceRef { gpu, gi, .. } = reference;
         let idle = |state: &State, _: &Gpu| {
             let (_, instance) = state.living(reference)?;
-            let held = instance.compute_instances().next().is_some() || state.is_used(gpu, Some(gi), None);
+            let held = instance.compute_instances().next().is_some()
+                || state.is_used(gpu, Some(gi), None)
+                || self.is_held(DeviceFile::Gpu(gpu))
+                || self.is_held(DeviceFile::GpuInstance(gpu, gi));
             if held { Err(Refusal::InUse) } else { Ok(()) }
         };
-        self.configure(gpu, seconds::DESTROY_GPU_INSTANCE, idle, |_, gpu, ()| {
+        let call = Some(Call::DestroyGpuInstance);
+        self.configure(gpu, call, seconds::DESTROY_GPU_INSTANCE, idle, |_, gpu, ()| {
             gpu.instances[gi as usize].live.set(0);
         })
     }

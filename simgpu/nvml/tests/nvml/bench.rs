@@ -1,0 +1,305 @@
+//! A simulated machine and the library on it.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_uint};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use nvml_wrapper::Nvml;
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper_sys::bindings::*;
+
+pub(crate) const SUCCESS: c_uint = 0;
+pub(crate) const INVALID_ARGUMENT: c_uint = 2;
+pub(crate) const NOT_SUPPORTED: c_uint = 3;
+pub(crate) const NO_PERMISSION: c_uint = 4;
+pub(crate) const NOT_FOUND: c_uint = 6;
+pub(crate) const GPU_IS_LOST: c_uint = 15;
+pub(crate) const RESET_REQUIRED: c_uint = 16;
+pub(crate) const IN_USE: c_uint = 19;
+pub(crate) const INSUFFICIENT_RESOURCES: c_uint = 23;
+pub(crate) const VERSION_MISMATCH: c_uint = 25;
+
+/// The library holds one machine per process, so one test at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
+pub(crate) fn library_path() -> PathBuf {
+    let exe = std::env::current_exe().unwrap();
+    exe.parent().unwrap().join("libsimgpu_nvml.so")
+}
+
+/// A machine of a test's own, and the library on it.
+pub(crate) struct Bench {
+    pub(crate) nvml: Option<Nvml>,
+    id: CString,
+    pub(crate) control: libloading::Library,
+    _turn: MutexGuard<'static, ()>,
+}
+
+type Select = unsafe extern "C" fn(*const c_char) -> c_int;
+type Create = unsafe extern "C" fn(
+    *const c_char,
+    c_int,
+    f64,
+    *const c_char,
+    *const c_char,
+    *mut c_char,
+    usize,
+) -> c_int;
+
+/// The code of [`simgpuCreate`](simgpu_nvml::control::simgpuCreate), and the id that it wrote.
+pub(crate) fn create_machine(
+    control: &libloading::Library,
+    gpus: &str,
+    mig: bool,
+    driver: &str,
+    faults: &str,
+) -> (c_int, CString) {
+    // SAFETY: the function has this type.
+    let create = unsafe { control.get::<Create>(b"simgpuCreate\0") }.unwrap();
+    let mut id = [0; 64];
+    let [gpus, driver, faults] = [gpus, driver, faults].map(|text| CString::new(text).unwrap());
+    let (gpus, driver, faults) = (gpus.as_ptr(), driver.as_ptr(), faults.as_ptr());
+    // SAFETY: the texts end in NUL, and the buffer is of this many bytes.
+    let code = unsafe { create(gpus, mig.into(), 0.01, driver, faults, id.as_mut_ptr(), id.len()) };
+    // SAFETY: zeroes, or written by the library with its NUL.
+    let id = unsafe { CStr::from_ptr(id.as_ptr()) };
+    (code, id.to_owned())
+}
+
+impl Bench {
+    /// Under the newest driver.
+    pub(crate) fn new(gpus: &str, mig: bool) -> Self {
+        Self::with(gpus, mig, "580.82.07", "")
+    }
+
+    pub(crate) fn with(gpus: &str, mig: bool, driver: &str, faults: &str) -> Self {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the library's start-up code is Rust's only.
+        let control = unsafe { libloading::Library::new(library_path()) }.unwrap();
+        let (code, id) = create_machine(&control, gpus, mig, driver, faults);
+        assert_eq!(code, 0);
+        let mut bench = Self {
+            nvml: None,
+            id,
+            control,
+            _turn: turn,
+        };
+        assert_eq!(bench.control("simgpuSelect"), 0);
+        bench.nvml = Some(
+            Nvml::builder()
+                .lib_path(library_path().as_os_str())
+                .init()
+                .unwrap(),
+        );
+        bench
+    }
+
+    /// Plays other faults from now on.
+    pub(crate) fn set_faults(&self, faults: &str) -> c_int {
+        type Faults = unsafe extern "C" fn(*const c_char, *const c_char) -> c_int;
+        // SAFETY: the function has this type.
+        let set = unsafe { self.control.get::<Faults>(b"simgpuFaults\0") }.unwrap();
+        let faults = CString::new(faults).unwrap();
+        // SAFETY: both texts end in NUL.
+        unsafe { set(self.id.as_ptr(), faults.as_ptr()) }
+    }
+
+    /// The line that the last refused call of the library's own left.
+    pub(crate) fn last_error(&self) -> String {
+        type LastError = unsafe extern "C" fn() -> *const c_char;
+        // SAFETY: the function has this type.
+        let last = unsafe { self.control.get::<LastError>(b"simgpuLastError\0") }.unwrap();
+        // SAFETY: the function takes nothing.
+        let line = unsafe { last() };
+        // SAFETY: it returned text that ends in NUL.
+        unsafe { CStr::from_ptr(line) }.to_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        self.id.to_str().unwrap()
+    }
+
+    pub(crate) fn control(&self, name: &str) -> c_int {
+        // SAFETY: the functions that take an id have this type.
+        let function = unsafe { self.control.get::<Select>(name.as_bytes()) }.unwrap();
+        // SAFETY: the id ends in NUL.
+        unsafe { function(self.id.as_ptr()) }
+    }
+
+    pub(crate) fn reset(&self) -> c_int {
+        // SAFETY: the function has this type.
+        let function = unsafe {
+            self.control
+                .get::<unsafe extern "C" fn(c_uint) -> c_int>(b"simgpuReset\0")
+        }
+        .unwrap();
+        // SAFETY: it takes a number.
+        unsafe { function(0) }
+    }
+
+    pub(crate) fn nvml(&self) -> &Nvml {
+        self.nvml.as_ref().unwrap()
+    }
+
+    pub(crate) fn lib(&self) -> &NvmlLib {
+        self.nvml().lib()
+    }
+
+    /// GPU 0.
+    pub(crate) fn gpu(&self) -> nvmlDevice_t {
+        self.gpu_at(0)
+    }
+
+    pub(crate) fn gpu_at(&self, index: u32) -> nvmlDevice_t {
+        // SAFETY: the handle is used with this library only.
+        unsafe { self.nvml().device_by_index(index).unwrap().handle() }
+    }
+
+    pub(crate) fn create(&self, profile: c_uint) -> (c_uint, nvmlGpuInstance_t) {
+        self.create_on(self.gpu(), profile)
+    }
+
+    pub(crate) fn create_on(&self, gpu: nvmlDevice_t, profile: c_uint) -> (c_uint, nvmlGpuInstance_t) {
+        let mut instance = std::ptr::null_mut();
+        let create = self.lib().nvmlDeviceCreateGpuInstance.as_ref().unwrap();
+        // SAFETY: the out pointer is ours.
+        (unsafe { create(gpu, profile, &raw mut instance) }, instance)
+    }
+
+    pub(crate) fn create_at(
+        &self,
+        profile: c_uint,
+        start: c_uint,
+        size: c_uint,
+    ) -> (c_uint, nvmlGpuInstance_t) {
+        let mut instance = std::ptr::null_mut();
+        let place = nvmlGpuInstancePlacement_t { start, size };
+        let create = self
+            .lib()
+            .nvmlDeviceCreateGpuInstanceWithPlacement
+            .as_ref()
+            .unwrap();
+        // SAFETY: the pointers are ours.
+        (
+            unsafe { create(self.gpu(), profile, &raw const place, &raw mut instance) },
+            instance,
+        )
+    }
+
+    pub(crate) fn info(&self, instance: nvmlGpuInstance_t) -> nvmlGpuInstanceInfo_t {
+        // SAFETY: plain numbers and pointers.
+        let mut info: nvmlGpuInstanceInfo_t = unsafe { std::mem::zeroed() };
+        let get = self.lib().nvmlGpuInstanceGetInfo.as_ref().unwrap();
+        // SAFETY: the out pointer is ours.
+        let code = unsafe { get(instance, &raw mut info) };
+        assert_eq!(code, SUCCESS);
+        info
+    }
+
+    pub(crate) fn destroy(&self, instance: nvmlGpuInstance_t) -> c_uint {
+        // SAFETY: any number may stand for a handle here.
+        unsafe { self.lib().nvmlGpuInstanceDestroy.as_ref().unwrap()(instance) }
+    }
+
+    pub(crate) fn compute(
+        &self,
+        instance: nvmlGpuInstance_t,
+        profile: c_uint,
+    ) -> (c_uint, nvmlComputeInstance_t) {
+        let mut compute = std::ptr::null_mut();
+        let create = self.lib().nvmlGpuInstanceCreateComputeInstance.as_ref().unwrap();
+        // SAFETY: the out pointer is ours.
+        (unsafe { create(instance, profile, &raw mut compute) }, compute)
+    }
+
+    pub(crate) fn destroy_compute(&self, compute: nvmlComputeInstance_t) -> c_uint {
+        // SAFETY: any number may stand for a handle here.
+        unsafe { self.lib().nvmlComputeInstanceDestroy.as_ref().unwrap()(compute) }
+    }
+
+    /// A slice of its own: GPU instance and its full-size compute instance.
+    pub(crate) fn slice(
+        &self,
+        profile: c_uint,
+        compute_profile: c_uint,
+    ) -> (nvmlGpuInstance_t, nvmlComputeInstance_t) {
+        let (code, instance) = self.create(profile);
+        assert_eq!(code, SUCCESS);
+        let (code, compute) = self.compute(instance, compute_profile);
+        assert_eq!(code, SUCCESS);
+        (instance, compute)
+    }
+
+    /// Per index the UUID of the MIG device, or none.
+    pub(crate) fn uuids(&self) -> Vec<Option<String>> {
+        let gpu = self.nvml().device_by_index(0).unwrap();
+        let at = |index| match gpu.mig_device_by_index(index) {
+            Ok(device) => Some(device.uuid().unwrap()),
+            Err(error) => {
+                assert!(matches!(error, NvmlError::NotFound), "{error}");
+                None
+            }
+        };
+        let mut uuids: Vec<_> = (0..gpu.mig_device_count().unwrap()).map(at).collect();
+        while uuids.last() == Some(&None) {
+            uuids.pop();
+        }
+        uuids
+    }
+
+    /// A process that attaches to what `CUDA_VISIBLE_DEVICES` names, and holds `bytes`.
+    pub(crate) fn tenant(&self, visible: Option<&str>, bytes: u64) -> Child {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "bench::child_that_holds_memory", "--nocapture"]);
+        command
+            .env("SIMGPU_ID", self.id.to_str().unwrap())
+            .env("TEST_BYTES", bytes.to_string());
+        if let Some(visible) = visible {
+            command.env("CUDA_VISIBLE_DEVICES", visible);
+        }
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        wait_for_line(&mut child, "holding");
+        child
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        drop(self.nvml.take());
+        self.control("simgpuRemove");
+    }
+}
+
+/// Not a test by itself: what [`Bench::tenant`] runs.
+#[test]
+fn child_that_holds_memory() {
+    let Ok(bytes) = std::env::var("TEST_BYTES") else {
+        return;
+    };
+    let machine = simgpu::Machine::open().unwrap();
+    let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+    let device = machine.visible(visible.as_deref())[0];
+    let tenant = machine.attach(device, 0).unwrap();
+    tenant.charge(bytes.parse().unwrap()).unwrap();
+    println!("holding");
+    std::thread::sleep(Duration::from_secs(600));
+}
+
+/// Reads what a child prints until a line has `text` in it.
+pub(crate) fn wait_for_line(child: &mut Child, text: &str) {
+    let mut output = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.contains(text) {
+        line.clear();
+        let read = std::io::BufRead::read_line(&mut output, &mut line).unwrap();
+        assert_ne!(read, 0, "the child ended");
+    }
+    child.stdout = Some(output.into_inner());
+}
+
+pub(crate) fn kill(mut child: Child) {
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
