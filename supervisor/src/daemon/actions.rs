@@ -217,16 +217,22 @@ impl Owner {
             Err(error) => {
                 tracing::warn!(slice = %number, %error, "create failed");
                 let illegal = error.is_illegal();
+                let mut left = None;
                 match &error {
-                    // Half of it is there: it keeps its place until the next start takes it away.
+                    // Half of it is there: it keeps its place until it can be taken away.
                     NodeError::LeftBehind { gi, .. } => {
                         slice.gi = Some(*gi);
                         slice.origin = Origin::Left;
                         slice.step = Step::Destroying;
+                        left = Some(slice.gpu);
                     }
                     _ => {
                         self.slices.remove(&number);
                     }
+                }
+                if let Some(index) = left {
+                    self.note_stuck(number, &error, now);
+                    self.tell_gpu(index, now);
                 }
                 if error.is_no_permission() {
                     self.forbid(&error, now);
@@ -251,21 +257,31 @@ impl Owner {
                 self.stuck.remove(&number);
                 let gone = self.slices.remove(&number);
                 tracing::info!(slice = %number, "removed");
-                if self.is_clearing(number) {
+                let unknown = self.is_clearing(number);
+                if unknown {
                     self.cleared(number, Ok(()), now);
-                    if let Some(slice) = gone {
-                        self.tell_gpu(slice.gpu, now);
-                    }
-                    return;
                 }
-                self.step(now, Event::Destroyed { slice: number });
+                match gone {
+                    // Its ground counted as foreign.
+                    Some(slice) if unknown || slice.origin == Origin::Left => self.tell_gpu(slice.gpu, now),
+                    _ => self.step(now, Event::Destroyed { slice: number }),
+                }
             }
             Err(error) => {
                 tracing::warn!(slice = %number, %error, "remove failed");
-                if let Some(slice) = self.slices.get_mut(&number) {
+                self.note_stuck(number, &error, now);
+                let Some(slice) = self.slices.get_mut(&number) else {
+                    return;
+                };
+                if matches!(error, NodeError::HalfGone { .. }) {
+                    // Nobody can run there any more: it only takes room, until it is asked to go again.
+                    slice.origin = Origin::Left;
+                    let index = slice.gpu;
+                    self.tell_gpu(index, now);
+                    self.step(now, Event::Destroyed { slice: number });
+                } else if slice.origin != Origin::Left {
                     slice.step = Step::Ready;
                 }
-                self.note_stuck(number, &error, now);
                 if self.is_clearing(number) {
                     self.cleared(number, Err(&error), now);
                     return;

@@ -108,7 +108,8 @@ impl Owner {
                 Err(error) => clearing.failed.push(format!("{place}: {error}")),
             }
         }
-        if let Some(slice) = self.slices.get(&number) {
+        let standing = self.slices.get(&number).filter(|slice| slice.step == Step::Ready);
+        if let Some(slice) = standing {
             let (index, event) = (slice.gpu, Self::slice_event(number, slice));
             self.tell_gpu(index, now);
             self.step(now, event);

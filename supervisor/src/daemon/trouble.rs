@@ -8,7 +8,8 @@
 //!    is ours again, with its job; what is gone is forgotten; what is new is foreign.
 //!
 //! A slice that somebody kept from being removed is *stuck*: nobody is to wait for it to go. After a while it
-//! counts as any idle slice again.
+//! counts as any idle slice again. Where its compute instance went and its GPU instance stayed, no job can
+//! have it: it takes room, and is asked to go again after that while.
 
 use migm_shared::ids::{Incarnation, JobId};
 
@@ -179,11 +180,16 @@ impl Owner {
                 // Kept for the length of the next pause.
                 stuck.until = f64::INFINITY;
             }
-            let Some(slice) = self.slices.get(&number).filter(|slice| {
-                slice.job.is_none() && slice.step == Step::Ready && slice.origin == Origin::Ours
-            }) else {
+            let Some(slice) = self.slices.get(&number) else {
                 continue;
             };
+            if slice.origin == Origin::Left {
+                self.order_destroy(number);
+                continue;
+            }
+            if slice.job.is_some() || slice.step != Step::Ready {
+                continue;
+            }
             let event = Self::slice_event(number, slice);
             self.step(now, Event::Vanished { slice: number });
             self.step(now, event);

@@ -162,6 +162,15 @@ pub enum NodeError {
         /// What is there instead.
         found: String,
     },
+    /// A destroy failed half-way: the compute instances are gone, so that nobody can run there, and the GPU
+    /// instance still takes its room.
+    #[error("{cause}; its compute instance is gone already, so GPU instance {gi} is of no use to anyone")]
+    HalfGone {
+        /// Id of the instance.
+        gi: u32,
+        /// Why the rest stays.
+        cause: Box<NodeError>,
+    },
     /// A create failed half-way and what it had made could not be removed.
     #[error("{cause}; GPU instance {gi} was left behind: {rollback}")]
     LeftBehind {
@@ -207,7 +216,7 @@ impl NodeError {
             Self::Nvml { code, .. } => Some(*code),
             Self::InUse { .. } => Some(Code::IN_USE),
             Self::Denied { .. } => Some(Code::NO_PERMISSION),
-            Self::LeftBehind { cause, .. } => cause.code(),
+            Self::LeftBehind { cause, .. } | Self::HalfGone { cause, .. } => cause.code(),
             _ => None,
         }
     }

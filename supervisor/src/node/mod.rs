@@ -158,7 +158,8 @@ pub trait Node: Send + Sync {
     /// Removes an instance and what it contains. One that is not there counts as removed.
     ///
     /// # Errors
-    /// [`NodeError::InUse`] after bounded retries; else what the driver said.
+    /// [`NodeError::InUse`] after bounded retries; [`NodeError::HalfGone`] where only a part of it went; else
+    /// what the driver said.
     fn destroy(&self, gpu: u32, gi: u32) -> Result<(), NodeError>;
 
     /// Energy that the whole GPU has used since the driver was loaded, millijoules; `None` where the model

@@ -235,23 +235,32 @@ impl Node for Nvml {
     }
 
     fn destroy(&self, gpu: u32, gi: u32) -> Result<(), NodeError> {
-        match self.with(gpu, |one| one.destroy(gi)) {
-            Ok(_) => Ok(()),
-            Err(NodeError::InUse {
+        let Err(error) = self.with(gpu, |one| one.destroy(gi)) else {
+            return Ok(());
+        };
+        let error = match error {
+            NodeError::InUse {
                 tried,
                 tries,
                 seconds,
                 ..
-            }) => {
+            } => {
                 let minor = self.device(gpu)?.minor_number().ok();
-                Err(NodeError::InUse {
+                NodeError::InUse {
                     tried,
                     tries,
                     seconds,
                     holders: holders(&self.processes(gpu).unwrap_or_default(), Some(gi), minor),
-                })
+                }
             }
-            Err(error) => Err(error),
+            error => error,
+        };
+        match self.with(gpu, |one| one.is_hollow(gi)) {
+            Ok(true) => Err(NodeError::HalfGone {
+                gi,
+                cause: Box::new(error),
+            }),
+            _ => Err(error),
         }
     }
 
