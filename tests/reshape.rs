@@ -133,6 +133,14 @@ impl Daemon {
         self.driver().gpu.set_faults(text).unwrap();
     }
 
+    /// An instance that somebody else made before this supervisor came.
+    fn foreign(&mut self, profile: &str, start: u32) -> Instance {
+        let made = self.driver().make(0, profile, start);
+        self.kill();
+        self.launch();
+        made
+    }
+
     fn instances(&self, gpu: u32) -> Vec<Instance> {
         self.driver().node.instances(gpu).unwrap()
     }
@@ -296,7 +304,7 @@ fn nothing_is_lost(daemon: &Daemon, foreign: &[Instance], when: &str) {
 #[test]
 fn killed_at_every_step_the_next_supervisor_goes_on_from_a_legal_layout() {
     let mut daemon = Daemon::start("a100-40gb");
-    let foreign = vec![daemon.driver().make(0, "4g.20gb", 0)];
+    let foreign = vec![daemon.foreign("4g.20gb", 0)];
     let (small, large) = (4_000_000_000, 19_000_000_000);
     let mut kills = Vec::new();
     for (name, before, wanted) in [("fusion", small, large), ("fission", large, small)] {
@@ -424,8 +432,8 @@ fn a_gpu_lost_in_a_reshape_is_put_aside_and_the_other_goes_on() {
 
 #[test]
 fn clear_takes_idle_slices_of_ours_and_names_what_stays_and_who_holds_it() {
-    let daemon = Daemon::start("a100-40gb");
-    let foreign = daemon.driver().make(0, "1g.5gb", 0);
+    let mut daemon = Daemon::start("a100-40gb");
+    let foreign = daemon.foreign("1g.5gb", 0);
     let mut busy = Job::submit(&daemon, 19_000_000_000);
     let grant = busy.grant();
     run(&daemon, 4_000_000_000);

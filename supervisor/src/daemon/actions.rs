@@ -234,6 +234,10 @@ impl Owner {
                     self.note_stuck(number, &error, now);
                     self.tell_gpu(index, now);
                 }
+                if error.is_insufficient() {
+                    // The table holds it legal: somebody may have taken the place since the last look.
+                    self.orders.push(Order::Survey);
+                }
                 if error.is_no_permission() {
                     self.forbid(&error, now);
                     return;
