@@ -589,6 +589,58 @@ fn the_mode_is_changed_when_asked_read_back_and_told_with_its_remedy() {
     assert_eq!(output.status.code(), Some(2));
 }
 
+#[test]
+fn a_supervisor_that_runs_takes_up_a_mode_that_was_changed() {
+    let place = Place::simulated(&["--gpu", "h100-80gb"]);
+    let mut supervisor = Killed(place.migm(&["supervisor"]).stderr(Stdio::null()).spawn().unwrap());
+    let mode = || {
+        let output = place.migm(&["status", "--json"]).output().unwrap();
+        let status: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
+        Some(status["gpus"][0]["mode"].as_str()?.to_owned())
+    };
+    eventually("a whole GPU", PATIENCE, || mode().filter(|mode| mode == "whole"));
+    assert_eq!(node(&place, &["enable-mig"]).0, Some(0));
+    eventually("a GPU to be cut", PATIENCE, || {
+        mode().filter(|mode| mode == "mig")
+    });
+    let ran = place
+        .migm(&["run", "--mem", "1G", "--", "true"])
+        .status()
+        .unwrap();
+    assert!(ran.success());
+    // The picture, as a pipe gets it: the slice is where it was made, and all else is free.
+    let output = place.migm(&["status"]).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        said.is_ascii() && said.contains("|1g.10gb ") && said.contains("|idle "),
+        "{said}"
+    );
+    assert!(said.lines().all(|line| line.len() <= 80), "{said}");
+    // Off again: our idle slice is no hindrance, and goes.
+    let (code, changed) = node(&place, &["disable-mig"]);
+    assert_eq!(
+        (code, &changed["gpus"][0]["outcome"]),
+        (Some(0), &"done".into()),
+        "{changed}"
+    );
+    eventually("a whole GPU again", PATIENCE, || {
+        mode().filter(|mode| mode == "whole")
+    });
+    // SAFETY: the pid is that of a child not yet waited for.
+    unsafe { libc::kill(supervisor.0.id().cast_signed(), libc::SIGTERM) };
+    assert!(supervisor.0.wait().unwrap().success());
+}
+
+/// A process that does not outlive its test.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Counts what is asked of the machine.
 struct Counting {
     node: Nvml,

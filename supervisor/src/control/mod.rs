@@ -361,7 +361,7 @@ pub struct GpuStatus {
     pub name: String,
     /// UUID.
     pub uuid: String,
-    /// `mig`, `whole` (MIG off or absent) or what hinders: `mig-pending`, `lost`, `failing`.
+    /// `mig`, `whole` (MIG off or absent) or what hinders: `mig-pending`, `lost`, `needs-reset`, `failing`.
     pub mode: String,
     /// Its slices by start.
     pub slices: Vec<SliceStatus>,

@@ -160,11 +160,27 @@ pub enum Answer {
     Back(Box<PlacedGpu>),
 }
 
+impl Trouble {
+    /// Of an error after which nothing else is worth trying on the GPU.
+    #[must_use]
+    pub fn of(error: &NodeError) -> Option<Self> {
+        if error.is_gpu_lost() {
+            Some(Self::Lost(error.clone()))
+        } else if error.needs_reset() {
+            Some(Self::NeedsReset(error.clone()))
+        } else {
+            None
+        }
+    }
+}
+
 /// Why a GPU is put aside.
 #[derive(Clone, Debug)]
 pub enum Trouble {
     /// The driver says that it is gone.
     Lost(NodeError),
+    /// The driver does nothing with it before a reset.
+    NeedsReset(NodeError),
     /// It has refused to be read several times in a row.
     Failing(NodeError),
     /// Its MIG mode is another than it was: it is read anew.

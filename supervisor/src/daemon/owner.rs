@@ -21,7 +21,7 @@ use super::gpus::{PlacedGpu, Use};
 use super::job::{Job, Peer};
 use super::machine::{Order, Watched};
 use super::slices::{Origin, Slice, stranger};
-use super::state::{SimulatedState, State, Step};
+use super::state::{SimulatedState, SliceRecord, State, Step};
 use super::trouble::Stuck;
 use crate::control::{JobState, Reply};
 use crate::schedule::{Event, GpuIndex, Need, Policy, Scheduler};
@@ -121,6 +121,8 @@ pub struct Owner {
     pub(super) forbidden: Option<String>,
     /// GPUs whose foreign instances are to be used and have not been looked at.
     pub(super) unsurveyed: BTreeSet<usize>,
+    /// Slices of ours on GPUs that are not here, by the state file.
+    pub(super) absent: Vec<SliceRecord>,
     /// Slices that could not be removed.
     pub(super) stuck: BTreeMap<Incarnation, Stuck>,
     /// Requests to clear that the driver has not answered in full.
@@ -165,6 +167,7 @@ impl Owner {
             relaunch: 0.0,
             forbidden: None,
             unsurveyed: BTreeSet::new(),
+            absent: Vec::new(),
             stuck: BTreeMap::new(),
             clearing: Vec::new(),
             dirty: true,
@@ -176,6 +179,19 @@ impl Owner {
             had_client: false,
             idle_since: None,
         };
+        let is_here = |record: &SliceRecord| owner.gpus.iter().any(|gpu| gpu.gpu.uuid == record.gpu_uuid);
+        owner.absent = state
+            .slices
+            .into_iter()
+            .filter(|record| !is_here(record))
+            .collect();
+        let is_left = |slice: &Slice| slice.origin == Origin::Left;
+        owner.stuck = owner
+            .slices
+            .iter()
+            .filter(|(_, slice)| is_left(slice))
+            .map(|(number, _)| (*number, Stuck::half_done()))
+            .collect();
         owner.context_cost = state.jobs.iter().filter_map(|job| job.unaccounted).max();
         owner.batches = state
             .batches
@@ -470,6 +486,7 @@ impl Owner {
                 .slices
                 .iter()
                 .filter_map(|(number, slice)| slice.record(*number, &self.gpus))
+                .chain(self.absent.iter().cloned())
                 .collect(),
             jobs: self.jobs.values().filter(kept).map(Job::record).collect(),
             batches: self.batches.values().map(Batch::record).collect(),

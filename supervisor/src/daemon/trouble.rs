@@ -17,7 +17,7 @@ use super::gpus::{Aside, PlacedGpu, Use};
 use super::machine::Trouble;
 use super::owner::Owner;
 use super::slices::{Origin, Slice};
-use super::state::Step;
+use super::state::{SliceRecord, Step};
 use crate::node::NodeError;
 use crate::schedule::{Event, GpuIndex};
 
@@ -37,6 +37,17 @@ pub(super) struct Stuck {
     why: String,
 }
 
+impl Stuck {
+    /// Left by an earlier supervisor: asked to go at the next beat.
+    pub(super) fn half_done() -> Self {
+        Self {
+            until: 0.0,
+            pause: STUCK,
+            why: "half made or half removed".to_owned(),
+        }
+    }
+}
+
 impl Owner {
     /// A GPU fails: no job gets it from here on.
     pub(super) fn put_aside(&mut self, gpu: u32, trouble: &Trouble, now: f64) {
@@ -45,6 +56,7 @@ impl Owner {
         };
         let (word, why) = match trouble {
             Trouble::Lost(error) => ("lost", error.to_string()),
+            Trouble::NeedsReset(error) => ("needs-reset", error.to_string()),
             Trouble::Failing(error) => ("failing", error.to_string()),
             Trouble::ModeChanged => (
                 "mig-pending",
@@ -83,6 +95,7 @@ impl Owner {
             mode = gpu.gpu.mode.word(),
             "a GPU answers again"
         );
+        self.adopt_absent(index, &mut gpu);
         let before = &self.gpus[index];
         let here: Vec<Incarnation> = self.of_gpu(index).collect();
         let mut kept = Vec::new();
@@ -121,6 +134,44 @@ impl Owner {
             }
         }
         self.queue_waiting(now);
+    }
+
+    /// Slices of ours by the state file on a GPU that could not be read at the start.
+    fn adopt_absent(&mut self, index: usize, gpu: &mut PlacedGpu) {
+        let (back, absent) = std::mem::take(&mut self.absent)
+            .into_iter()
+            .partition(|record| record.gpu_uuid == gpu.gpu.uuid);
+        self.absent = absent;
+        let back: Vec<SliceRecord> = back;
+        for record in back {
+            let Some((slot, instance)) = super::recover::ours(&record, gpu) else {
+                continue;
+            };
+            let mut slice = Slice::there(index, gpu, slot, Origin::Ours, &instance);
+            slice.job = self
+                .jobs
+                .values()
+                .find(|job| {
+                    job.grant
+                        .as_ref()
+                        .is_some_and(|grant| grant.slice == record.slice)
+                })
+                .map(|job| job.id);
+            if instance.cis.is_empty() {
+                slice.origin = Origin::Left;
+                slice.step = Step::Destroying;
+                let why = "half made or half removed".to_owned();
+                let stuck = Stuck {
+                    until: 0.0,
+                    pause: STUCK,
+                    why,
+                };
+                self.stuck.insert(record.slice, stuck);
+            }
+            tracing::info!(slice = %record.slice, gi = instance.gi, "a slice of ours is back with its GPU");
+            self.slices.insert(record.slice, slice);
+            gpu.foreign.push(instance);
+        }
     }
 
     /// No GPU that answers will ever do for a job. While one is put aside it waits for that one's return.
@@ -205,7 +256,13 @@ fn still_there(slice: &Slice, before: &PlacedGpu, now: &mut PlacedGpu) -> Option
     if slice.origin == Origin::Existing {
         return None;
     }
-    let profile = before.table.profile(slice.slot.0).id;
+    // A slice that came back with its GPU has its slot in the new table already.
+    let table = if before.gpu.uuid == now.gpu.uuid {
+        before
+    } else {
+        &*now
+    };
+    let profile = table.table.profile(slice.slot.0).id;
     let is_it = |one: &crate::node::Instance| {
         Some(one.gi) == slice.gi
             && one.profile == profile

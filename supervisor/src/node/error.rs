@@ -251,6 +251,12 @@ impl NodeError {
         self.code() == Some(Code::INVALID_ARGUMENT)
     }
 
+    /// The GPU does nothing more until it has been reset.
+    #[must_use]
+    pub fn needs_reset(&self) -> bool {
+        self.code() == Some(Code::RESET_REQUIRED)
+    }
+
     /// The GPU is gone.
     #[must_use]
     pub fn is_gpu_lost(&self) -> bool {

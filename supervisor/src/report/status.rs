@@ -103,7 +103,7 @@ pub fn text(node: &NodeStatus, grids: &[u32], style: Style) -> String {
     // Notes are sentences: in a column of their own they would make every line long.
     for job in &node.jobs {
         if let Some(note) = job.note.as_deref().filter(|note| !note.is_empty()) {
-            text.push_str(&format!("{}: {note}\n", job.id));
+            text.push_str(&wrapped(&format!("{}: {note}", job.id)));
         }
     }
     text
@@ -115,9 +115,32 @@ pub fn hint(mode: &str) -> Option<&'static str> {
     match mode {
         "mig-pending" => Some("a change of its MIG mode waits for a reset: `migm node list` says how"),
         "lost" => Some("the driver has lost it: it needs a reset or a reboot; looked at again by itself"),
+        "needs-reset" => {
+            Some("the driver does nothing with it before a reset or a reboot; looked at again by itself")
+        }
         "failing" => Some("it cannot be read and is put aside; looked at again by itself"),
         _ => None,
     }
+}
+
+/// In lines of at most eighty columns where words allow it, those after the first indented.
+fn wrapped(sentence: &str) -> String {
+    const WIDTH: usize = 80;
+    let (mut text, mut column) = (String::new(), 0);
+    for word in sentence.split_whitespace() {
+        let length = word.chars().count();
+        if column > 0 && column + 1 + length > WIDTH {
+            text.push_str("\n   ");
+            column = 3;
+        }
+        if column > 0 {
+            text.push(' ');
+            column += 1;
+        }
+        text.push_str(word);
+        column += length;
+    }
+    text + "\n"
 }
 
 fn short(name: &str) -> String {
@@ -192,6 +215,16 @@ mod tests {
     #[test]
     fn a_node_for_people() {
         insta::assert_snapshot!(text(&node(), &[8, 4], Style::Plain));
+    }
+
+    #[test]
+    fn long_notes_are_wrapped() {
+        let note = wrapped(&format!("12: {}", "waits for GPU 1 ".repeat(12)));
+        assert!(
+            note.lines().count() > 1 && note.lines().all(|line| line.len() <= 80),
+            "{note}"
+        );
+        assert_eq!(wrapped("1: short"), "1: short\n");
     }
 
     #[test]
