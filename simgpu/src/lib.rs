@@ -18,6 +18,7 @@
 
 pub mod compute;
 pub mod device_files;
+pub mod driver;
 pub mod faults;
 pub mod files;
 pub mod identity;

@@ -11,6 +11,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
+use crate::driver::Driver;
 use crate::faults::FAULTS;
 use crate::lock::Lock;
 use crate::model::{MODELS, Model, Profile};
@@ -377,7 +378,7 @@ impl State {
     pub(crate) fn rules(&self, gpu: &Gpu) -> Rules {
         Rules {
             model: gpu.model(),
-            branch: driver_branch(&self.driver()).unwrap_or(0),
+            driver: Driver::of(&self.driver()).unwrap_or(Driver(0)),
         }
     }
 
@@ -396,11 +397,6 @@ impl State {
         own.map(|record| record.bytes.get()).sum::<u64>()
             + shared.map(|segment| segment.bytes.get()).sum::<u64>()
     }
-}
-
-/// The branch of a driver version: 570 of `570.133.20`.
-pub(crate) fn driver_branch(version: &str) -> Option<u32> {
-    version.split('.').next()?.parse().ok()
 }
 
 /// The machine's monotonic clock, nanoseconds. One clock for all processes.
@@ -423,11 +419,5 @@ mod tests {
         assert_eq!(std::mem::offset_of!(State, lock), 16);
         assert_eq!(size_of::<FaultSlot>(), 48);
         assert_eq!(size_of::<Gpu>(), 40 + 24 + 2 * 16 + 8 + 16 + 16 + 16 * 208);
-    }
-
-    #[test]
-    fn the_branch_of_a_driver() {
-        assert_eq!(driver_branch("570.133.20"), Some(570));
-        assert_eq!(driver_branch("x"), None);
     }
 }

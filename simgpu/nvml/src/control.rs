@@ -14,7 +14,7 @@ use simgpu::{Machine, OpenError, machine};
 use crate::code::{Code, words};
 use crate::edge::{Buffer, Out, Text};
 use crate::library::{self, guarded};
-use crate::mig::may_configure;
+use crate::rights::{Right, may};
 
 thread_local! {
     static LAST_ERROR: RefCell<CString> = RefCell::default();
@@ -215,7 +215,17 @@ pub extern "C" fn simgpuLastError() -> *const c_char {
 #[unsafe(no_mangle)]
 pub extern "C" fn simgpuReset(index: c_uint) -> c_int {
     controlled(|| {
-        may_configure()?;
+        may(Right::Mode)?;
         Ok(current()?.reset(index)?)
+    })
+}
+
+/// What unloading the driver's modules and loading them again does, and a reboot: all instances of all GPUs go, and an
+/// Ampere keeps its MIG mode, or gets the pending one, while others lose it. `IN_USE` while a process uses a GPU.
+#[unsafe(no_mangle)]
+pub extern "C" fn simgpuReload() -> c_int {
+    controlled(|| {
+        may(Right::Mode)?;
+        Ok(current()?.reload()?)
     })
 }

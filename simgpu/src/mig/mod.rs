@@ -245,14 +245,46 @@ impl Machine {
             }
         };
         self.configure(gpu, None, seconds::RESET, idle, |_, gpu, ()| {
-            for (_, instance) in gpu.gpu_instances() {
-                instance
-                    .compute_instances()
-                    .for_each(|(_, compute)| compute.live.set(0));
-                instance.live.set(0);
-            }
-            gpu.close_holes();
+            gpu.clear_instances();
             gpu.mig.set(gpu.mig_pending.get());
         })
+    }
+
+    /// Unloads the driver's modules and loads them again, as a reboot does: all instances of all GPUs go. The mode of an
+    /// Ampere is written in the board, and a pending one comes into force; the others forget it. Refused while a
+    /// process uses any GPU.
+    pub fn reload(&self) -> Result<(), Refusal> {
+        let count = self.gpu_count();
+        let idle = |state: &State, _: &Gpu| {
+            if (0..count).any(|gpu| self.is_busy(state, gpu)) {
+                Err(Refusal::InUse)
+            } else {
+                Ok(())
+            }
+        };
+        for gpu in 0..count {
+            // The modules are loaded once for all GPUs.
+            let seconds = if gpu == 0 { seconds::RESET } else { 0.0 };
+            self.configure(gpu, None, seconds, idle, |_, gpu, ()| {
+                gpu.clear_instances();
+                if gpu.model().architecture != Architecture::Ampere {
+                    gpu.mig_pending.set(0);
+                }
+                gpu.mig.set(gpu.mig_pending.get());
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl Gpu {
+    fn clear_instances(&self) {
+        for (_, instance) in self.gpu_instances() {
+            instance
+                .compute_instances()
+                .for_each(|(_, compute)| compute.live.set(0));
+            instance.live.set(0);
+        }
+        self.close_holes();
     }
 }

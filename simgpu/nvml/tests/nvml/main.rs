@@ -3,8 +3,10 @@
 
 mod bench;
 mod control;
+mod drivers;
 mod faults;
 mod identity;
 mod life;
 mod mode;
+mod placement;
 mod profiles;
