@@ -28,8 +28,6 @@ macro_rules! call {
             // SAFETY: handles from this library and pointers to live locals; see the module's text.
             Ok(function) => match unsafe { function($($argument),*) } {
                 0 => Ok(()),
-                // FUNCTION_NOT_FOUND: the library has the name, its driver has not the call.
-                13 => Err(NodeError::Missing { tried: $tried, function: stringify!($function) }),
                 code => Err(NodeError::Nvml { tried: $tried, code: Code(code) }),
             },
         }
