@@ -17,6 +17,7 @@ use nix::unistd::getuid;
 use crate::device_files::folder_of;
 use crate::driver::{self, DriverError};
 use crate::faults::{self, Fault, FaultError};
+use crate::guest::{Guest, GuestError};
 use crate::identity::gpu_uuid;
 use crate::lock::Guard;
 use crate::machine::OpenError;
@@ -50,6 +51,9 @@ pub enum FileError {
     /// The scale is no positive number.
     #[error("time scale `{0}` is not a positive number of wall seconds per simulated second")]
     Scale(String),
+    /// The kind of guest was not understood.
+    #[error(transparent)]
+    Guest(#[from] GuestError),
     /// The driver was not understood, or is too old.
     #[error(transparent)]
     Driver(#[from] DriverError),
@@ -96,6 +100,7 @@ pub struct Plan {
     /// Driver version.
     pub driver: String,
     faults: Vec<Fault>,
+    guest: Guest,
 }
 
 impl Plan {
@@ -136,7 +141,14 @@ impl Plan {
             time_scale,
             driver,
             faults: Vec::new(),
+            guest: Guest::No,
         })
+    }
+
+    /// As a virtual machine.
+    #[must_use]
+    pub fn as_guest(self, guest: Guest) -> Self {
+        Self { guest, ..self }
     }
 
     /// With faults that it plays from the start; see [`crate::faults`].
@@ -326,6 +338,7 @@ impl Mapping {
             gpu.set_uuid(gpu_uuid(&self.id, index));
         }
         self.gpu_count.set(u32::try_from(plan.models.len()).unwrap_or(0));
+        self.guest.set(plan.guest as u32);
         self.set_faults(&plan.faults);
         self.layout.set(LAYOUT);
         self.magic.set(MAGIC);

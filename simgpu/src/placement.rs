@@ -303,7 +303,9 @@ mod tests {
             counts("a100-40gb", 570, |profile| base(profile) || profile.question == 9),
             (723, 78)
         );
-        assert_eq!(counts("h100-80gb", 570, |_| true), (2319, 239));
+        for key in ["h100-80gb", "h200-141gb", "gh200-96gb"] {
+            assert_eq!(counts(key, 570, |_| true), (2319, 239), "{key}");
+        }
         assert_eq!(counts("a30-24gb", 570, base), (26, 5));
         assert_eq!(counts("a30-24gb", 570, |_| true), (76, 17));
         assert_eq!(

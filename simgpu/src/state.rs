@@ -21,7 +21,7 @@ use crate::process::Process;
 /// The first eight bytes of a state.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"MIGMSIMG");
 /// Changes with every change of the layout or of its meaning.
-pub(crate) const LAYOUT: u64 = 5;
+pub(crate) const LAYOUT: u64 = 6;
 /// GPUs of one machine.
 pub const GPUS: usize = 64;
 /// GPU instances of one GPU: ids 0 to 14.
@@ -87,6 +87,9 @@ pub(crate) struct State {
     /// Driver version as text, NUL-padded.
     pub(crate) driver: [Word64; 4],
     pub(crate) gpu_count: Word32,
+    /// A [`crate::guest::Guest`].
+    pub(crate) guest: Word32,
+    spare: Word32,
     /// Numbers the lives of instances.
     pub(crate) serials: Word32,
     /// Counts configuration changes of all GPUs; waiters sleep on it.

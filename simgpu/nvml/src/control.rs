@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use simgpu::device_files::{DeviceFile, Held};
 use simgpu::files::{self, DEFAULT_DRIVER, FileError, Plan};
+use simgpu::guest::Guest;
 use simgpu::{Machine, OpenError, machine};
 
 use crate::code::{Code, words};
@@ -79,6 +80,7 @@ fn controlled(body: impl FnOnce() -> Result<(), Code>) -> c_int {
 /// MIG on if `mig` is not 0, and writes its id. `time_scale` is wall seconds per simulated second; if it is not
 /// positive, `SIMGPU_TIME_SCALE` is taken, else 1. `driver` is the driver's version, `faults` what goes wrong on the
 /// machine ([`simgpu::faults`]); where null is given, `SIMGPU_DRIVER` and `SIMGPU_FAULTS` say it.
+/// `SIMGPU_GUEST` says whether it is a virtual machine ([`simgpu::guest`]).
 #[unsafe(no_mangle)]
 pub extern "C" fn simgpuCreate(
     spec: Text,
@@ -99,6 +101,7 @@ pub extern "C" fn simgpuCreate(
         let faults = text(faults.read_if_given()?, "SIMGPU_FAULTS", "");
         let plan = Plan::parse(spec.read()?, mig != 0, scale, &driver)
             .and_then(|plan| plan.with_faults(&faults))
+            .and_then(|plan| Ok(plan.as_guest(text(None, "SIMGPU_GUEST", "").parse::<Guest>()?)))
             .map_err(file_error)?;
         let machine = Machine::create(&plan).map_err(file_error)?;
         if let Err(code) = id.put(room, machine.id()) {

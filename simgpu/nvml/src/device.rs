@@ -105,6 +105,11 @@ export! {
         }
     }
 
+    fn nvmlDeviceGetVirtualizationMode(machine, device: Device, mode: Out<c_uint>) {
+        device.whole(machine)?;
+        mode.put(machine.guest() as c_uint)
+    }
+
     fn nvmlDeviceGetPersistenceMode(machine, device: Device, mode: Out<c_uint>) {
         device.whole(machine)?;
         mode.put(0)

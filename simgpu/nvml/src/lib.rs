@@ -13,7 +13,7 @@
 //! [`control`] adds what only a simulation needs.
 //!
 //! `SIMGPU_HOLD=0` makes an initialised library hold GPU 0 as a monitor does. `SIMGPU_NO_PERMISSION` says which rights
-//! this process lacks ([`rights`]).
+//! this process lacks (`rights`).
 
 mod code;
 pub mod control;

@@ -76,7 +76,7 @@ not_supported! {
     nvmlDeviceGetVgpuProcessesUtilizationInfo nvmlDeviceGetVgpuSchedulerCapabilities
     nvmlDeviceGetVgpuSchedulerLog nvmlDeviceGetVgpuSchedulerState nvmlDeviceGetVgpuTypeCreatablePlacements
     nvmlDeviceGetVgpuTypeSupportedPlacements nvmlDeviceGetVgpuUtilization nvmlDeviceGetViolationStatus
-    nvmlDeviceGetVirtualizationMode nvmlDeviceModifyDrainState nvmlDeviceOnSameBoard
+    nvmlDeviceModifyDrainState nvmlDeviceOnSameBoard
     nvmlDevicePowerSmoothingActivatePresetProfile nvmlDevicePowerSmoothingSetState
     nvmlDevicePowerSmoothingUpdatePresetProfileParam nvmlDeviceQueryDrainState nvmlDeviceReadWritePRM_v1
     nvmlDeviceRemoveGpu nvmlDeviceRemoveGpu_v2 nvmlDeviceResetApplicationsClocks

@@ -3,6 +3,7 @@
 use super::{GpuInstanceInfo, GpuInstanceRef, Refusal, seconds};
 use crate::device_files::DeviceFile;
 use crate::faults::Call;
+use crate::guest::Guest;
 use crate::machine::Machine;
 use crate::model::Profile;
 use crate::placement::Placed;
@@ -82,7 +83,7 @@ impl Machine {
     ) -> Result<GpuInstanceInfo, Refusal> {
         let which = gpu;
         let check = |state: &State, gpu: &Gpu| {
-            if gpu.mig.get() == 0 {
+            if gpu.mig.get() == 0 || state.guest() == Guest::Vgpu {
                 return Err(Refusal::NotSupported);
             }
             let (index, profile) = state.profile(gpu, profile)?;

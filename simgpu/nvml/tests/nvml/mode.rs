@@ -167,6 +167,23 @@ fn point_13_instances_and_mode_are_rights_apart() {
 }
 
 #[test]
+fn a_guest_reboots_for_a_mode() {
+    if std::env::var("SIMGPU_GUEST").is_err() {
+        return again_with("SIMGPU_GUEST", "passthrough", "mode::a_guest_reboots_for_a_mode");
+    }
+    let bench = Bench::new("h100-80gb", false);
+    let mut mode = 77;
+    let get = bench.lib().nvmlDeviceGetVirtualizationMode.as_ref().unwrap();
+    // SAFETY: the out pointer is ours.
+    let code = unsafe { get(bench.gpu(), &raw mut mode) };
+    assert_eq!((code, mode), (SUCCESS, 1));
+    assert_eq!(bench.set_mode(bench.gpu(), true), (SUCCESS, RESET_REQUIRED));
+    assert_eq!(bench.reset(), 3);
+    assert_eq!(bench.own("simgpuReload"), 0);
+    assert_eq!(bench.mode(bench.gpu()), [1, 1]);
+}
+
+#[test]
 fn point_16_a_reset_and_a_reboot_take_all_instances() {
     let bench = Bench::new("a100-40gb:2", true);
     let other = bench.gpu_at(1);
