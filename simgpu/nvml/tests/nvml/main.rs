@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "the helpers of tests are tests")]
 
 mod bench;
+mod children;
 mod control;
 mod drivers;
 mod faults;
