@@ -15,13 +15,15 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::unistd::getuid;
 
 use crate::device_files::folder_of;
+use crate::driver::{self, DriverError};
 use crate::faults::{self, Fault, FaultError};
+use crate::guest::{Guest, GuestError};
 use crate::identity::gpu_uuid;
 use crate::lock::Guard;
 use crate::machine::OpenError;
-use crate::model::{self, ModelError};
+use crate::model::{self, MODELS, ModelError};
 use crate::process::Process;
-use crate::state::{GPUS, LAYOUT, MAGIC, State, driver_branch, monotonic};
+use crate::state::{GPUS, LAYOUT, MAGIC, State, monotonic};
 
 /// The driver that a state has unless told otherwise.
 pub const DEFAULT_DRIVER: &str = "580.82.07";
@@ -49,9 +51,12 @@ pub enum FileError {
     /// The scale is no positive number.
     #[error("time scale `{0}` is not a positive number of wall seconds per simulated second")]
     Scale(String),
-    /// The driver version does not look like one.
-    #[error("driver version `{0}` is not of the form 570.133.20")]
-    Driver(String),
+    /// The kind of guest was not understood.
+    #[error(transparent)]
+    Guest(#[from] GuestError),
+    /// The driver was not understood, or is too old.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
     /// The id holds characters that no id has.
     #[error("`{0}` is no id of a simulated machine")]
     Id(String),
@@ -95,10 +100,11 @@ pub struct Plan {
     /// Driver version.
     pub driver: String,
     faults: Vec<Fault>,
+    guest: Guest,
 }
 
 impl Plan {
-    /// Reads `a100-40gb`, `a100-40gb:2` or a list of such with commas.
+    /// Reads `a100-40gb`, `a100-40gb:2` or a list of such with commas. The driver is a version or a branch alone.
     pub fn parse(gpus: &str, mig: bool, time_scale: f64, driver: &str) -> Result<Self, FileError> {
         let mut models = Vec::new();
         for part in gpus.split(',') {
@@ -117,17 +123,32 @@ impl Plan {
         if !(time_scale.is_finite() && time_scale > 0.0) {
             return Err(FileError::Scale(time_scale.to_string()));
         }
-        let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-        if driver_branch(driver).is_none() || driver.len() > 31 || !driver.split('.').all(digits) {
-            return Err(FileError::Driver(driver.to_owned()));
+        let driver = driver::version(driver)?;
+        for model in models.iter().map(|&index| &MODELS[index]) {
+            if let Some(needs) = model.min_driver.filter(|needs| !driver::reaches(&driver, needs)) {
+                let gpu = model.key;
+                return Err(DriverError::TooOld {
+                    gpu,
+                    needs,
+                    version: driver,
+                }
+                .into());
+            }
         }
         Ok(Self {
             models,
             mig,
             time_scale,
-            driver: driver.to_owned(),
+            driver,
             faults: Vec::new(),
+            guest: Guest::No,
         })
+    }
+
+    /// As a virtual machine.
+    #[must_use]
+    pub fn as_guest(self, guest: Guest) -> Self {
+        Self { guest, ..self }
     }
 
     /// With faults that it plays from the start; see [`crate::faults`].
@@ -317,6 +338,7 @@ impl Mapping {
             gpu.set_uuid(gpu_uuid(&self.id, index));
         }
         self.gpu_count.set(u32::try_from(plan.models.len()).unwrap_or(0));
+        self.guest.set(plan.guest as u32);
         self.set_faults(&plan.faults);
         self.layout.set(LAYOUT);
         self.magic.set(MAGIC);
@@ -455,6 +477,11 @@ mod tests {
         assert!(text("").starts_with("unknown GPU ``"));
         assert!(Plan::parse("a100-40gb", true, f64::NAN, DEFAULT_DRIVER).is_err());
         assert!(Plan::parse("a100-40gb", true, 1.0, "new").is_err());
+        let old = Plan::parse("a100-40gb,h100-80gb", true, 1.0, "510").unwrap_err();
+        assert_eq!(
+            old.to_string(),
+            "`h100-80gb` needs driver 525.85.12 or later, not 510.47.03"
+        );
     }
 
     #[test]

@@ -11,6 +11,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
+use crate::driver::Driver;
 use crate::faults::FAULTS;
 use crate::lock::Lock;
 use crate::model::{MODELS, Model, Profile};
@@ -20,7 +21,7 @@ use crate::process::Process;
 /// The first eight bytes of a state.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"MIGMSIMG");
 /// Changes with every change of the layout or of its meaning.
-pub(crate) const LAYOUT: u64 = 5;
+pub(crate) const LAYOUT: u64 = 6;
 /// GPUs of one machine.
 pub const GPUS: usize = 64;
 /// GPU instances of one GPU: ids 0 to 14.
@@ -86,6 +87,9 @@ pub(crate) struct State {
     /// Driver version as text, NUL-padded.
     pub(crate) driver: [Word64; 4],
     pub(crate) gpu_count: Word32,
+    /// A [`crate::guest::Guest`].
+    pub(crate) guest: Word32,
+    spare: Word32,
     /// Numbers the lives of instances.
     pub(crate) serials: Word32,
     /// Counts configuration changes of all GPUs; waiters sleep on it.
@@ -377,7 +381,7 @@ impl State {
     pub(crate) fn rules(&self, gpu: &Gpu) -> Rules {
         Rules {
             model: gpu.model(),
-            branch: driver_branch(&self.driver()).unwrap_or(0),
+            driver: Driver::of(&self.driver()).unwrap_or(Driver(0)),
         }
     }
 
@@ -396,11 +400,6 @@ impl State {
         own.map(|record| record.bytes.get()).sum::<u64>()
             + shared.map(|segment| segment.bytes.get()).sum::<u64>()
     }
-}
-
-/// The branch of a driver version: 570 of `570.133.20`.
-pub(crate) fn driver_branch(version: &str) -> Option<u32> {
-    version.split('.').next()?.parse().ok()
 }
 
 /// The machine's monotonic clock, nanoseconds. One clock for all processes.
@@ -423,11 +422,5 @@ mod tests {
         assert_eq!(std::mem::offset_of!(State, lock), 16);
         assert_eq!(size_of::<FaultSlot>(), 48);
         assert_eq!(size_of::<Gpu>(), 40 + 24 + 2 * 16 + 8 + 16 + 16 + 16 * 208);
-    }
-
-    #[test]
-    fn the_branch_of_a_driver() {
-        assert_eq!(driver_branch("570.133.20"), Some(570));
-        assert_eq!(driver_branch("x"), None);
     }
 }

@@ -9,12 +9,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use simgpu::device_files::{DeviceFile, Held};
 use simgpu::files::{self, DEFAULT_DRIVER, FileError, Plan};
+use simgpu::guest::Guest;
 use simgpu::{Machine, OpenError, machine};
 
 use crate::code::{Code, words};
 use crate::edge::{Buffer, Out, Text};
 use crate::library::{self, guarded};
-use crate::mig::may_configure;
+use crate::rights::{Right, may};
 
 thread_local! {
     static LAST_ERROR: RefCell<CString> = RefCell::default();
@@ -79,6 +80,7 @@ fn controlled(body: impl FnOnce() -> Result<(), Code>) -> c_int {
 /// MIG on if `mig` is not 0, and writes its id. `time_scale` is wall seconds per simulated second; if it is not
 /// positive, `SIMGPU_TIME_SCALE` is taken, else 1. `driver` is the driver's version, `faults` what goes wrong on the
 /// machine ([`simgpu::faults`]); where null is given, `SIMGPU_DRIVER` and `SIMGPU_FAULTS` say it.
+/// `SIMGPU_GUEST` says whether it is a virtual machine ([`simgpu::guest`]).
 #[unsafe(no_mangle)]
 pub extern "C" fn simgpuCreate(
     spec: Text,
@@ -99,6 +101,7 @@ pub extern "C" fn simgpuCreate(
         let faults = text(faults.read_if_given()?, "SIMGPU_FAULTS", "");
         let plan = Plan::parse(spec.read()?, mig != 0, scale, &driver)
             .and_then(|plan| plan.with_faults(&faults))
+            .and_then(|plan| Ok(plan.as_guest(text(None, "SIMGPU_GUEST", "").parse::<Guest>()?)))
             .map_err(file_error)?;
         let machine = Machine::create(&plan).map_err(file_error)?;
         if let Err(code) = id.put(room, machine.id()) {
@@ -215,7 +218,17 @@ pub extern "C" fn simgpuLastError() -> *const c_char {
 #[unsafe(no_mangle)]
 pub extern "C" fn simgpuReset(index: c_uint) -> c_int {
     controlled(|| {
-        may_configure()?;
+        may(Right::Mode)?;
         Ok(current()?.reset(index)?)
+    })
+}
+
+/// What unloading the driver's modules and loading them again does, and a reboot: all instances of all GPUs go, and an
+/// Ampere keeps its MIG mode, or gets the pending one, while others lose it. `IN_USE` while a process uses a GPU.
+#[unsafe(no_mangle)]
+pub extern "C" fn simgpuReload() -> c_int {
+    controlled(|| {
+        may(Right::Mode)?;
+        Ok(current()?.reload()?)
     })
 }

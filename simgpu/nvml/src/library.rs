@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use simgpu::Machine;
 use simgpu::device_files::{DeviceFile, Held};
+use simgpu::driver::Driver;
 
 use crate::code::{Code, returned};
 
@@ -36,6 +37,7 @@ pub(crate) fn initialise() -> Result<(), Code> {
     if library.machine.is_none() {
         let opened = Machine::open().map_err(|error| crate::control::remember(error, Code::DriverNotLoaded));
         let machine = opened?;
+        crate::rights::understood()?;
         library.held = hold_as_told(&machine)?;
         library.machine = Some(machine);
     }
@@ -99,6 +101,16 @@ pub(crate) fn guarded(body: impl FnOnce() -> Result<(), Code>) -> c_uint {
 /// As [`guarded`], for functions that need an initialised library.
 pub(crate) fn answer(body: impl FnOnce(&Machine) -> Result<(), Code>) -> c_uint {
     guarded(|| body(&machine()?))
+}
+
+/// For a function that came with this branch of the driver: the library of an older one does not have it. Here it is
+/// there, and says so.
+pub(crate) fn since(machine: &Machine, branch: u32) -> Result<(), Code> {
+    if machine.driver_branch() < Driver(branch) {
+        Err(Code::FunctionNotFound)
+    } else {
+        Ok(())
+    }
 }
 
 /// Exported functions that answer for the machine, named and typed as in nvml.h.

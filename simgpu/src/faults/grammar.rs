@@ -1,15 +1,4 @@
-//! How faults are written.
-//!
-//! ```text
-//! faults = fault { ";" fault }
-//! fault  = [ "gpu" N "/" ] when "=" effect
-//! when   = call [ "@" K ] [ "x" N | "x*" ]     the K-th such call (the first), and N in all (one; * = all)
-//!        | S "s"                               S simulated seconds after it was set
-//! call   = "create-gi" | "create-ci" | "destroy-gi" | "destroy-ci" | "set-mode" | "change" (any of them)
-//! effect = result | M "ms" | "lost"            an NVML result by name or number; M more simulated milliseconds
-//! ```
-//!
-//! Calls are counted from the moment when the fault is set: those of GPU N, or those of all GPUs together.
+//! Reads faults in the form that [`super`] tells.
 
 use std::time::Duration;
 

@@ -1,16 +1,27 @@
 //! Faults that a simulated machine plays: what a real driver does on a bad day.
 //!
 //! One fault, told:
-//! 1. Somebody writes it ([`grammar`]): `gpu1/destroy-gi@2x3=in-use`. It goes into the machine's state, when the
+//! 1. Somebody writes it: `gpu1/destroy-gi@2x3=in-use`. It goes into the machine's state, when the
 //!    machine is made (`SIMGPU_FAULTS`) or later ([`Machine::set_faults`]), so that it strikes whoever calls, in
 //!    whatever process, and all processes count the same calls.
-//! 2. Each change of MIG asks [`State::strike`] before its own checks. The faults of that kind of call and that GPU
+//! 2. Each change of MIG asks `State::strike` before its own checks. The faults of that kind of call and that GPU
 //!    count it; those whose turn it is refuse it, delay it, or take the GPU away.
 //! 3. A refused call has changed nothing. A GPU that is gone answers every call with `GPU_IS_LOST`, until the
 //!    faults are set anew.
 //!
 //! A handle held by a process that is no CUDA process is not played here: a process holds it, see
 //! [`crate::device_files`].
+//!
+//! ```text
+//! faults = fault { ";" fault }
+//! fault  = [ "gpu" N "/" ] when "=" effect
+//! when   = call [ "@" K ] [ "x" N | "x*" ]     the K-th such call (the first), and N in all (one; * = all)
+//!        | S "s"                               S simulated seconds after it was set
+//! call   = "create-gi" | "create-ci" | "destroy-gi" | "destroy-ci" | "set-mode" | "change" (any of them)
+//! effect = result | M "ms" | "lost"            an NVML result by name or number; M more simulated milliseconds
+//! ```
+//!
+//! Calls are counted from the moment when the fault is set: those of GPU N, or those of all GPUs together.
 
 mod grammar;
 
@@ -174,7 +185,10 @@ impl State {
 
 impl Machine {
     /// Plays these faults from now on, in place of all before; an empty text plays none, and brings lost GPUs back.
-    /// See [`FaultError`] for the form.
+    /// The [module](self) tells the form.
+    ///
+    /// # Errors
+    /// The text was not understood; the faults before stay.
     pub fn set_faults(&self, text: &str) -> Result<(), FaultError> {
         let faults = grammar::parse(text, self.gpu_count())?;
         self.mapping().locked().set_faults(&faults);

@@ -3,12 +3,28 @@
 use super::{GpuInstanceInfo, GpuInstanceRef, Refusal, seconds};
 use crate::device_files::DeviceFile;
 use crate::faults::Call;
+use crate::guest::Guest;
 use crate::machine::Machine;
 use crate::model::Profile;
 use crate::placement::Placed;
 use crate::state::{Gpu, GpuInstance, State};
 
 impl State {
+    /// The profile of this id, where the driver knows it, with its place in the model's table.
+    fn profile(&self, gpu: &Gpu, id: u32) -> Result<(usize, &'static Profile), Refusal> {
+        let rules = self.rules(gpu);
+        let is_it = |profile: &Profile| profile.id == id && rules.driver.knows(profile);
+        let index = rules.model.profiles.iter().position(is_it);
+        let index = index.ok_or(Refusal::InvalidArgument)?;
+        let profile = &rules.model.profiles[index];
+        // Graphics instances need a driver mode of their own.
+        if profile.is_graphics() {
+            Err(Refusal::NotSupported)
+        } else {
+            Ok((index, profile))
+        }
+    }
+
     pub(super) fn gpu_instance_info(
         index: u32,
         gpu: &Gpu,
@@ -23,24 +39,6 @@ impl State {
             },
             profile: instance.profile(gpu.model()),
             start: instance.start.get(),
-        }
-    }
-}
-
-impl Gpu {
-    fn profile(&self, id: u32) -> Result<(usize, &'static Profile), Refusal> {
-        let model = self.model();
-        let index = model
-            .profiles
-            .iter()
-            .position(|profile| profile.id == id)
-            .ok_or(Refusal::InvalidArgument)?;
-        let profile = &model.profiles[index];
-        // Graphics instances need a driver mode of their own.
-        if profile.is_graphics() {
-            Err(Refusal::NotSupported)
-        } else {
-            Ok((index, profile))
         }
     }
 }
@@ -72,7 +70,7 @@ impl Machine {
     pub fn remaining_gpu_instances(&self, gpu: u32, profile: u32) -> Result<u32, Refusal> {
         let state = self.mapping().locked();
         let gpu = state.mig_gpu(gpu)?;
-        let (index, _) = gpu.profile(profile)?;
+        let (index, _) = state.profile(gpu, profile)?;
         Ok(state.rules(gpu).remaining(&gpu.layout(), index))
     }
 
@@ -85,10 +83,10 @@ impl Machine {
     ) -> Result<GpuInstanceInfo, Refusal> {
         let which = gpu;
         let check = |state: &State, gpu: &Gpu| {
-            if gpu.mig.get() == 0 {
+            if gpu.mig.get() == 0 || state.guest() == Guest::Vgpu {
                 return Err(Refusal::NotSupported);
             }
-            let (index, profile) = gpu.profile(profile)?;
+            let (index, profile) = state.profile(gpu, profile)?;
             // The first one makes the driver partition the memory, which it does on an idle GPU only.
             if gpu.gpu_instances().next().is_none() && self.is_busy(state, which) {
                 return Err(Refusal::InUse);

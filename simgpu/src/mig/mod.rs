@@ -18,6 +18,7 @@ use std::time::Duration;
 use crate::compute::ComputeProfile;
 use crate::device_files::DeviceFile;
 use crate::faults::Call;
+use crate::guest::Guest;
 use crate::machine::{DeviceRef, Machine};
 use crate::model::{Architecture, Profile};
 use crate::state::{Gpu, GpuInstance, State};
@@ -205,10 +206,13 @@ impl Machine {
     }
 
     /// Asks for a mode. Refused with [`Refusal::InUse`] while GPU instances exist. A process on the GPU puts it
-    /// off; so does Ampere, until [`reset`](Self::reset), as in a virtual machine.
+    /// off; so do Ampere, until [`reset`](Self::reset), and a guest, until [`reload`](Self::reload).
     pub fn set_mig_mode(&self, gpu: u32, on: bool) -> Result<Activation, Refusal> {
         let wanted = u32::from(on);
-        let check = |_: &State, gpu: &Gpu| {
+        let check = |state: &State, gpu: &Gpu| {
+            if state.guest() == Guest::Vgpu {
+                return Err(Refusal::NotSupported);
+            }
             let refused = gpu.mig.get() != wanted && gpu.gpu_instances().next().is_some();
             if refused { Err(Refusal::InUse) } else { Ok(()) }
         };
@@ -218,7 +222,9 @@ impl Machine {
                 Activation::Done
             } else if self.is_busy(state, gpu) {
                 Activation::InUse
-            } else if changed.model().architecture == Architecture::Ampere {
+            } else if state.guest() == Guest::Passthrough
+                || changed.model().architecture == Architecture::Ampere
+            {
                 Activation::ResetRequired
             } else {
                 changed.mig.set(wanted);
@@ -238,21 +244,57 @@ impl Machine {
     /// Resets a GPU: a pending mode comes into force, all instances go. Refused while a process uses it.
     pub fn reset(&self, gpu: u32) -> Result<(), Refusal> {
         let idle = |state: &State, _: &Gpu| {
-            if self.is_busy(state, gpu) {
+            if state.guest() != Guest::No {
+                Err(Refusal::NotSupported)
+            } else if self.is_busy(state, gpu) {
                 Err(Refusal::InUse)
             } else {
                 Ok(())
             }
         };
         self.configure(gpu, None, seconds::RESET, idle, |_, gpu, ()| {
-            for (_, instance) in gpu.gpu_instances() {
-                instance
-                    .compute_instances()
-                    .for_each(|(_, compute)| compute.live.set(0));
-                instance.live.set(0);
-            }
-            gpu.close_holes();
+            gpu.clear_instances();
             gpu.mig.set(gpu.mig_pending.get());
         })
+    }
+
+    /// Unloads the driver's modules and loads them again, as a reboot does: all instances of all GPUs go. The mode of an
+    /// Ampere is written in the board, that of a guest's GPU is kept by the host, and a pending one comes into force; other
+    /// GPUs forget theirs. Refused while a
+    /// process uses any GPU.
+    pub fn reload(&self) -> Result<(), Refusal> {
+        let count = self.gpu_count();
+        let idle = |state: &State, _: &Gpu| {
+            if (0..count).any(|gpu| self.is_busy(state, gpu)) {
+                Err(Refusal::InUse)
+            } else {
+                Ok(())
+            }
+        };
+        for gpu in 0..count {
+            // The modules are loaded once for all GPUs.
+            let seconds = if gpu == 0 { seconds::RESET } else { 0.0 };
+            self.configure(gpu, None, seconds, idle, |state, gpu, ()| {
+                gpu.clear_instances();
+                let forgets = gpu.model().architecture != Architecture::Ampere;
+                if forgets && state.guest() == Guest::No {
+                    gpu.mig_pending.set(0);
+                }
+                gpu.mig.set(gpu.mig_pending.get());
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl Gpu {
+    fn clear_instances(&self) {
+        for (_, instance) in self.gpu_instances() {
+            instance
+                .compute_instances()
+                .for_each(|(_, compute)| compute.live.set(0));
+            instance.live.set(0);
+        }
+        self.close_holes();
     }
 }

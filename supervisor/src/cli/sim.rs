@@ -27,7 +27,7 @@ enum Command {
         /// With MIG on
         #[arg(long)]
         mig: bool,
-        /// Driver version [default: 580.82.07]
+        /// Driver version, or its branch alone (535) [default: 580.82.07]
         #[arg(long, value_name = "VERSION", env = "SIMGPU_DRIVER")]
         driver: Option<String>,
         /// Wall seconds per simulated second

@@ -293,7 +293,11 @@ impl SimulatedGpu {
     /// # Errors
     /// It does not start.
     pub fn node(&self) -> Result<Nvml, SimError> {
-        Ok(Nvml::at(&self.nvml)?)
+        Nvml::at(&self.nvml).map_err(|error| match self.check(-1, || "starting its NVML".to_owned()) {
+            // A wrong variable has a line of its own, which a driver's code cannot give.
+            Err(SimError::Refused { tried, said }) if !said.is_empty() => SimError::Refused { tried, said },
+            _ => error.into(),
+        })
     }
 
     /// Wall seconds per simulated second.

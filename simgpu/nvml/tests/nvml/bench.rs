@@ -2,19 +2,21 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper_sys::bindings::*;
+
+pub(crate) use crate::children::*;
 
 pub(crate) const SUCCESS: c_uint = 0;
 pub(crate) const INVALID_ARGUMENT: c_uint = 2;
 pub(crate) const NOT_SUPPORTED: c_uint = 3;
 pub(crate) const NO_PERMISSION: c_uint = 4;
 pub(crate) const NOT_FOUND: c_uint = 6;
+pub(crate) const INSUFFICIENT_SIZE: c_uint = 7;
+pub(crate) const FUNCTION_NOT_FOUND: c_uint = 13;
 pub(crate) const GPU_IS_LOST: c_uint = 15;
 pub(crate) const RESET_REQUIRED: c_uint = 16;
 pub(crate) const IN_USE: c_uint = 19;
@@ -168,6 +170,130 @@ impl Bench {
         (unsafe { create(gpu, profile, &raw mut instance) }, instance)
     }
 
+    /// What asking for a mode returned, and the activation status.
+    pub(crate) fn set_mode(&self, gpu: nvmlDevice_t, on: bool) -> (c_uint, c_uint) {
+        let mut status = 77;
+        let set = self.lib().nvmlDeviceSetMigMode.as_ref().unwrap();
+        // SAFETY: the out pointer is ours.
+        let code = unsafe { set(gpu, on.into(), &raw mut status) };
+        (code, status)
+    }
+
+    /// Current and pending mode.
+    pub(crate) fn mode(&self, gpu: nvmlDevice_t) -> [c_uint; 2] {
+        let (mut current, mut pending) = (77, 77);
+        let get = self.lib().nvmlDeviceGetMigMode.as_ref().unwrap();
+        // SAFETY: the out pointers are ours.
+        let code = unsafe { get(gpu, &raw mut current, &raw mut pending) };
+        assert_eq!(code, SUCCESS);
+        [current, pending]
+    }
+
+    /// The answer to a question for a profile.
+    pub(crate) fn profile(
+        &self,
+        gpu: nvmlDevice_t,
+        question: c_uint,
+    ) -> Result<nvmlGpuInstanceProfileInfo_t, c_uint> {
+        // SAFETY: plain numbers.
+        let mut info: nvmlGpuInstanceProfileInfo_t = unsafe { std::mem::zeroed() };
+        let get = self.lib().nvmlDeviceGetGpuInstanceProfileInfo.as_ref().unwrap();
+        // SAFETY: the out pointer is ours.
+        match unsafe { get(gpu, question, &raw mut info) } {
+            SUCCESS => Ok(info),
+            code => Err(code),
+        }
+    }
+
+    /// The name of a profile by question, in the second version of its structure.
+    pub(crate) fn profile_name(&self, gpu: nvmlDevice_t, question: c_uint) -> Result<String, c_uint> {
+        // SAFETY: plain numbers.
+        let mut info: nvmlGpuInstanceProfileInfo_v2_t = unsafe { std::mem::zeroed() };
+        info.version = u32::try_from(size_of_val(&info)).unwrap() | (2 << 24);
+        let get = self.lib().nvmlDeviceGetGpuInstanceProfileInfoV.as_ref().unwrap();
+        // SAFETY: the out pointer is ours, of this version.
+        match unsafe { get(gpu, question, &raw mut info) } {
+            // SAFETY: the name ends in NUL.
+            SUCCESS => Ok(unsafe { CStr::from_ptr(info.name.as_ptr()) }
+                .to_str()
+                .unwrap()
+                .to_owned()),
+            code => Err(code),
+        }
+    }
+
+    /// Per profile that the GPU has, question, id and name; and the first question that no driver of this age knows.
+    pub(crate) fn profiles(&self, gpu: nvmlDevice_t) -> (Vec<(c_uint, c_uint)>, c_uint) {
+        let mut found = Vec::new();
+        for question in 0.. {
+            match self.profile(gpu, question) {
+                Ok(info) => found.push((question, info.id)),
+                Err(NOT_SUPPORTED) => {}
+                Err(code) => {
+                    assert_eq!(code, INVALID_ARGUMENT);
+                    return (found, question);
+                }
+            }
+        }
+        unreachable!("there are fewer than 2^32 questions")
+    }
+
+    /// All places that a profile may take, `(start, size)`.
+    pub(crate) fn placements(&self, gpu: nvmlDevice_t, profile: c_uint) -> Vec<(c_uint, c_uint)> {
+        let list = self
+            .lib()
+            .nvmlDeviceGetGpuInstancePossiblePlacements_v2
+            .as_ref()
+            .unwrap();
+        let mut count = 0;
+        // SAFETY: no room is given, so only the count is written.
+        let code = unsafe { list(gpu, profile, std::ptr::null_mut(), &raw mut count) };
+        assert_eq!(code, SUCCESS);
+        let mut places = vec![nvmlGpuInstancePlacement_t { start: 99, size: 99 }; count as usize];
+        // SAFETY: there is room for as many.
+        let code = unsafe { list(gpu, profile, places.as_mut_ptr(), &raw mut count) };
+        assert_eq!(code, SUCCESS);
+        places.iter().map(|place| (place.start, place.size)).collect()
+    }
+
+    /// How many more of a profile can be created.
+    pub(crate) fn capacity(&self, profile: c_uint) -> c_uint {
+        let get = self
+            .lib()
+            .nvmlDeviceGetGpuInstanceRemainingCapacity
+            .as_ref()
+            .unwrap();
+        let mut count = 99;
+        // SAFETY: the out pointer is ours.
+        let code = unsafe { get(self.gpu(), profile, &raw mut count) };
+        assert_eq!(code, SUCCESS);
+        count
+    }
+
+    /// Creates where the driver likes it: `(start, id)`, or the code.
+    pub(crate) fn created(&self, profile: c_uint) -> Result<(c_uint, c_uint), c_uint> {
+        match self.create(profile) {
+            (SUCCESS, instance) => {
+                let info = self.info(instance);
+                assert_eq!(info.profileId, profile);
+                Ok((info.placement.start, info.id))
+            }
+            (code, _) => Err(code),
+        }
+    }
+
+    /// A call of the library's own that takes nothing.
+    pub(crate) fn own(&self, name: &str) -> c_int {
+        // SAFETY: the functions of these names have this type.
+        let function = unsafe {
+            self.control
+                .get::<unsafe extern "C" fn() -> c_int>(name.as_bytes())
+        }
+        .unwrap();
+        // SAFETY: it takes nothing.
+        unsafe { function() }
+    }
+
     pub(crate) fn create_at(
         &self,
         profile: c_uint,
@@ -248,21 +374,6 @@ impl Bench {
         }
         uuids
     }
-
-    /// A process that attaches to what `CUDA_VISIBLE_DEVICES` names, and holds `bytes`.
-    pub(crate) fn tenant(&self, visible: Option<&str>, bytes: u64) -> Child {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "bench::child_that_holds_memory", "--nocapture"]);
-        command
-            .env("SIMGPU_ID", self.id.to_str().unwrap())
-            .env("TEST_BYTES", bytes.to_string());
-        if let Some(visible) = visible {
-            command.env("CUDA_VISIBLE_DEVICES", visible);
-        }
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        wait_for_line(&mut child, "holding");
-        child
-    }
 }
 
 impl Drop for Bench {
@@ -270,36 +381,4 @@ impl Drop for Bench {
         drop(self.nvml.take());
         self.control("simgpuRemove");
     }
-}
-
-/// Not a test by itself: what [`Bench::tenant`] runs.
-#[test]
-fn child_that_holds_memory() {
-    let Ok(bytes) = std::env::var("TEST_BYTES") else {
-        return;
-    };
-    let machine = simgpu::Machine::open().unwrap();
-    let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-    let device = machine.visible(visible.as_deref())[0];
-    let tenant = machine.attach(device, 0).unwrap();
-    tenant.charge(bytes.parse().unwrap()).unwrap();
-    println!("holding");
-    std::thread::sleep(Duration::from_secs(600));
-}
-
-/// Reads what a child prints until a line has `text` in it.
-pub(crate) fn wait_for_line(child: &mut Child, text: &str) {
-    let mut output = std::io::BufReader::new(child.stdout.take().unwrap());
-    let mut line = String::new();
-    while !line.contains(text) {
-        line.clear();
-        let read = std::io::BufRead::read_line(&mut output, &mut line).unwrap();
-        assert_ne!(read, 0, "the child ended");
-    }
-    child.stdout = Some(output.into_inner());
-}
-
-pub(crate) fn kill(mut child: Child) {
-    child.kill().unwrap();
-    child.wait().unwrap();
 }

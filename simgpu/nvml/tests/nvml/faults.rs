@@ -189,7 +189,7 @@ fn a_monitor_of_a_gpu_that_is_not_there_is_refused() {
 }
 
 #[test]
-fn a_handle_of_one_instance_holds_that_one() {
+fn point_13_a_capability_of_one_instance_holds_that_one() {
     let bench = Bench::new("a100-40gb", true);
     let (first, first_compute) = bench.slice(19, 0);
     let (second, second_compute) = bench.slice(19, 0);
@@ -199,6 +199,14 @@ fn a_handle_of_one_instance_holds_that_one() {
     // SAFETY: it takes numbers.
     let code = unsafe { hold(0, bench.info(first).id, c_uint::MAX) };
     assert_eq!(code, 0);
+    let machine = simgpu::Machine::open_id(bench.id()).unwrap();
+    let file = simgpu::device_files::DeviceFile::GpuInstance(0, bench.info(first).id);
+    // The first 1g is number 13: 3 + 9 x 13.
+    let path = machine.device_file(file).unwrap();
+    assert!(
+        path.ends_with("dev/nvidia-caps/nvidia-cap120") && path.exists(),
+        "{path:?}"
+    );
     assert_eq!(bench.destroy_compute(first_compute), IN_USE);
     assert_eq!(bench.destroy_compute(second_compute), SUCCESS);
     assert_eq!(bench.destroy(second), SUCCESS);

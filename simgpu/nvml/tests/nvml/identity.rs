@@ -33,7 +33,7 @@ fn what_a_program_sees_first() {
 }
 
 #[test]
-fn a_destroyed_device_leaves_a_hole_until_the_next_creation() {
+fn point_08_a_destroyed_device_leaves_a_hole_until_the_next_creation() {
     let bench = Bench::new("a100-40gb", true);
     let slices: Vec<_> = (0..3).map(|_| bench.slice(19, 0)).collect();
     let before = bench.uuids();
@@ -50,7 +50,7 @@ fn a_destroyed_device_leaves_a_hole_until_the_next_creation() {
 }
 
 #[test]
-fn a_uuid_comes_back_with_its_place() {
+fn point_12_a_uuid_comes_back_with_its_place() {
     let bench = Bench::new("a100-40gb", true);
     let (instance, compute) = bench.slice(9, 2);
     let first = bench.uuids();
@@ -61,7 +61,7 @@ fn a_uuid_comes_back_with_its_place() {
 }
 
 #[test]
-fn another_history_gives_another_uuid() {
+fn point_12_another_history_gives_another_uuid() {
     let bench = Bench::new("a100-40gb", true);
     let (instance, compute) = bench.slice(9, 2);
     let first = bench.uuids()[0].clone().unwrap();
@@ -73,4 +73,22 @@ fn another_history_gives_another_uuid() {
     assert_eq!(code, SUCCESS);
     bench.compute(instance, 0);
     assert!(!bench.uuids().contains(&Some(first)));
+}
+
+#[test]
+fn point_12_a_uuid_is_of_instance_and_engine_and_so_of_another_profile_too() {
+    let bench = Bench::new("a100-40gb", true);
+    let of = |profile, compute_profile| {
+        let (code, instance) = bench.create_at(profile, 0, 4);
+        assert_eq!(code, SUCCESS);
+        let (code, compute) = bench.compute(instance, compute_profile);
+        assert_eq!(code, SUCCESS);
+        let uuid = bench.uuids()[0].clone().unwrap();
+        assert_eq!(bench.destroy_compute(compute), SUCCESS);
+        assert_eq!(bench.destroy(instance), SUCCESS);
+        uuid
+    };
+    let three = of(9, 2);
+    assert_eq!(of(5, 3), three);
+    assert_eq!((three.len(), &three[..4], &three[18..19]), (40, "MIG-", "5"));
 }

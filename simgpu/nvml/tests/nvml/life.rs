@@ -6,7 +6,7 @@ use nvml_wrapper_sys::bindings::*;
 use crate::bench::*;
 
 #[test]
-fn the_life_of_a_slice() {
+fn point_10_the_life_of_a_slice() {
     let bench = Bench::new("a100-40gb", true);
     let (instance, compute) = bench.slice(9, 2);
     let info = bench.info(instance);
@@ -133,4 +133,90 @@ fn compute_instances_share_out_a_gpu_instance() {
         (attributes.multiprocessor_count, attributes.memory_size_mb),
         (14, 20_096)
     );
+}
+
+#[test]
+fn point_10_in_use_by_a_process_a_handle_a_compute_instance_or_for_a_while() {
+    let bench = Bench::new("a100-40gb", true);
+    let machine = simgpu::Machine::open_id(bench.id()).unwrap();
+    let (instance, compute) = bench.slice(9, 2);
+    assert_eq!(bench.destroy(instance), IN_USE, "a compute instance");
+    let uuid = bench.uuids()[0].clone().unwrap();
+    let tenant = bench.tenant(Some(&uuid), 1);
+    assert_eq!(bench.destroy_compute(compute), IN_USE, "a process");
+    kill(tenant);
+    bench.set_faults("destroy-ci@1x2=in-use");
+    let tries = [(); 3].map(|()| bench.destroy_compute(compute));
+    assert_eq!(tries, [IN_USE, IN_USE, SUCCESS], "for a while");
+    let held = machine.hold(simgpu::device_files::DeviceFile::Gpu(0)).unwrap();
+    assert_eq!(bench.destroy(instance), IN_USE, "a monitor");
+    drop(held);
+    assert_eq!(bench.destroy(instance), SUCCESS);
+}
+
+#[test]
+fn point_11_what_came_before_the_creation_that_fails_stays() {
+    let bench = Bench::with(
+        "a100-40gb",
+        true,
+        "580",
+        "create-gi@3=unknown;create-ci@2=insufficient-resources",
+    );
+    let made: Vec<_> = [19, 19, 19].map(|profile| bench.create(profile)).to_vec();
+    assert_eq!(
+        made.iter().map(|(code, _)| *code).collect::<Vec<_>>(),
+        [SUCCESS, SUCCESS, 999]
+    );
+    let computes = [made[0].1, made[1].1].map(|instance| bench.compute(instance, 0).0);
+    assert_eq!(computes, [SUCCESS, INSUFFICIENT_RESOURCES]);
+    // One slice, one GPU instance without compute instance, nothing of the third.
+    assert_eq!(bench.uuids().len(), 1);
+    assert_eq!(bench.capacity(19), 5);
+    assert_eq!(bench.destroy(made[1].1), SUCCESS);
+    assert_eq!(bench.destroy(made[0].1), IN_USE);
+}
+
+#[test]
+fn point_14_a_mig_device_has_no_power_clocks_or_utilisation() {
+    let bench = Bench::new("a100-40gb", true);
+    bench.slice(9, 2);
+    let gpu = bench.nvml().device_by_index(0).unwrap();
+    let device = gpu.mig_device_by_index(0).unwrap();
+    let is_refused = |error: NvmlError| matches!(error, NvmlError::NotSupported);
+    assert!(is_refused(device.power_usage().unwrap_err()));
+    assert!(is_refused(device.total_energy_consumption().unwrap_err()));
+    assert!(is_refused(device.utilization_rates().unwrap_err()));
+    assert!(is_refused(device.encoder_utilization().unwrap_err()));
+    assert!(is_refused(device.num_cores().unwrap_err()));
+    let clock = nvml_wrapper::enum_wrappers::device::Clock::SM;
+    assert!(is_refused(device.max_clock_info(clock).unwrap_err()));
+    assert!(
+        is_refused(gpu.utilization_rates().unwrap_err()),
+        "nor has its GPU"
+    );
+    assert!(gpu.power_usage().is_ok() && gpu.total_energy_consumption().is_ok());
+    assert!(device.memory_info().is_ok() && device.attributes().is_ok());
+    assert!(device.running_compute_processes().is_ok() && device.uuid().is_ok());
+}
+
+#[test]
+fn point_17_changes_take_their_time_and_a_mode_change_most() {
+    let bench = Bench::new("a100-40gb", true);
+    // The machine's time is a hundredth of the simulated one. Only that it takes no less can be said of a busy machine.
+    let least = |milliseconds: u64, change: &mut dyn FnMut()| {
+        let start = std::time::Instant::now();
+        change();
+        let taken = start.elapsed();
+        assert!(
+            taken >= std::time::Duration::from_micros(milliseconds * 10),
+            "{taken:?}"
+        );
+    };
+    let (mut instance, mut compute) = (std::ptr::null_mut(), std::ptr::null_mut());
+    least(40, &mut || instance = bench.create(9).1);
+    least(30, &mut || compute = bench.compute(instance, 2).1);
+    least(30, &mut || assert_eq!(bench.create(0).0, INSUFFICIENT_RESOURCES));
+    least(30, &mut || assert_eq!(bench.destroy_compute(compute), SUCCESS));
+    least(80, &mut || assert_eq!(bench.destroy(instance), SUCCESS));
+    least(8000, &mut || assert_eq!(bench.reset(), 0));
 }
