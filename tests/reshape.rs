@@ -589,6 +589,41 @@ fn the_mode_is_changed_when_asked_read_back_and_told_with_its_remedy() {
     assert_eq!(output.status.code(), Some(2));
 }
 
+/// A place on a machine that is a guest of another.
+fn guest(kind: &str) -> Place {
+    let mut place = Place::without_gpu();
+    place.set("SIMGPU_GUEST", kind);
+    let output = place
+        .migm(&["sim", "env", "--gpu", "a100-40gb"])
+        .output()
+        .unwrap();
+    for line in String::from_utf8(output.stdout).unwrap().lines() {
+        let (name, value) = line.strip_prefix("export ").unwrap().split_once('=').unwrap();
+        place.set(name, value.trim_matches('\''));
+    }
+    place
+}
+
+#[test]
+fn in_a_virtual_machine_the_remedy_is_the_guests_reboot_or_the_host() {
+    let place = guest("passthrough");
+    let (code, said) = node(&place, &["enable-mig"]);
+    let gpu = &said["gpus"][0];
+    assert_eq!((code, &gpu["outcome"]), (Some(1), &"pending".into()), "{said}");
+    assert!(
+        gpu["said"]
+            .as_str()
+            .unwrap()
+            .contains("reboot the virtual machine"),
+        "{said}"
+    );
+    let place = guest("vgpu");
+    let output = place.migm(&["node", "enable-mig"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("its host can"), "{said}");
+}
+
 #[test]
 fn a_supervisor_that_runs_takes_up_a_mode_that_was_changed() {
     let place = Place::simulated(&["--gpu", "h100-80gb"]);
