@@ -354,7 +354,7 @@ mod tests {
         node.off.lock().unwrap().push(0);
         assert_eq!(look(&mut tender), "GPU 0: ModeChanged");
         assert_eq!(tender.pause, Duration::ZERO);
-        assert_eq!(look(&mut tender), "back: A100 of 2 states");
+        assert_eq!(look(&mut tender), "back: A100 of 1 states");
         assert_eq!(look(&mut tender), "");
         node.off.lock().unwrap().clear();
         assert_eq!(look(&mut tender), "GPU 0: ModeChanged");
