@@ -431,6 +431,34 @@ fn a_gpu_lost_in_a_reshape_is_put_aside_and_the_other_goes_on() {
 }
 
 #[test]
+fn a_gpu_lost_while_no_supervisor_ran_comes_back_with_the_slices_of_the_state_file() {
+    let mut daemon = Daemon::start("a100-40gb:2");
+    let grant = Job::on(&daemon, 4_000_000_000, Some("1")).grant();
+    daemon.kill();
+    daemon.faults("gpu1/0s=lost");
+    daemon.launch();
+    let status = daemon.status();
+    assert_eq!(
+        (status.gpus[0].mode.as_str(), status.gpus[1].mode.as_str()),
+        ("mig", "lost")
+    );
+    assert_eq!(run(&daemon, 4_000_000_000).gpu_uuid, status.gpus[0].uuid);
+    let named = daemon.state()["slices"].to_string();
+    assert!(
+        named.contains(&grant.gpu_uuid),
+        "the file no longer names it: {named}"
+    );
+    daemon.faults("");
+    let slice = eventually("GPU 1 back", PATIENCE, || {
+        let status = daemon.status();
+        let mut slices = status.gpus[1].slices.iter();
+        slices.find(|slice| slice.start == grant.start).cloned()
+    });
+    assert_eq!(slice.incarnation, Some(grant.slice), "{slice:?}");
+    assert_ne!(slice.state, "foreign");
+}
+
+#[test]
 fn clear_takes_idle_slices_of_ours_and_names_what_stays_and_who_holds_it() {
     let mut daemon = Daemon::start("a100-40gb");
     let foreign = daemon.foreign("1g.5gb", 0);
@@ -545,7 +573,7 @@ fn the_mode_is_changed_when_asked_read_back_and_told_with_its_remedy() {
             gpu["said"].as_str().unwrap().contains("2g.20gb@2 is foreign"),
             "{said}"
         );
-        assert_eq!(nvml.instances(0).unwrap(), [made.clone()]);
+        assert_eq!(nvml.instances(0).unwrap(), std::slice::from_ref(&made));
         nvml.destroy(0, made.gi).unwrap();
         made
     };

@@ -91,7 +91,7 @@ impl PlacedGpu {
     ///
     /// # Errors
     /// As [`PlacedGpu::read`].
-    pub fn unreadable(index: u32, why: String) -> Result<Self, GpuError> {
+    pub fn unreadable(index: u32, error: &GpuError) -> Result<Self, GpuError> {
         let mut gpu = Self::whole(Gpu {
             index,
             name: format!("GPU {index}"),
@@ -99,7 +99,15 @@ impl PlacedGpu {
             memory: 0,
             mode: MigMode::Absent,
         })?;
-        gpu.aside = Some(Aside { word: "failing", why });
+        let word = match error {
+            GpuError::Node(error) if error.is_gpu_lost() => "lost",
+            GpuError::Node(error) if error.needs_reset() => "needs-reset",
+            _ => "failing",
+        };
+        gpu.aside = Some(Aside {
+            word,
+            why: error.to_string(),
+        });
         Ok(gpu)
     }
 

@@ -235,7 +235,7 @@ fn read_gpus(node: &dyn Node, driver: &str) -> Result<Vec<PlacedGpu>, DaemonErro
             }
             Err(error) => {
                 tracing::error!(gpu = index, %error, "a GPU cannot be used and is put aside");
-                found.push(PlacedGpu::unreadable(index, error.to_string()).map_err(DaemonError::Layout)?);
+                found.push(PlacedGpu::unreadable(index, &error).map_err(DaemonError::Layout)?);
                 last = Some(error);
             }
         }
