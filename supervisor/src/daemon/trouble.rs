@@ -174,10 +174,21 @@ impl Owner {
         }
     }
 
-    /// No GPU that answers will ever do for a job. While one is put aside it waits for that one's return.
+    /// No GPU that answers will ever do for a job. While one that could is put aside, it waits for its return.
     pub(super) fn waits_for_a_gpu(&mut self, id: JobId, reason: &str) -> bool {
-        let aside = self.gpus.iter().find_map(|gpu| {
-            let aside = gpu.aside.as_ref()?;
+        let Some(job) = self.jobs.get(&id) else {
+            return false;
+        };
+        let list = job.submission.visible_devices.as_deref();
+        let allowed = list.and_then(|list| self.visible(list).ok());
+        let could = |index: usize| {
+            let may = allowed
+                .as_ref()
+                .is_none_or(|gpus| gpus.contains(&GpuIndex(index)));
+            may && self.gpus[index].gpu.memory >= job.need.max(1)
+        };
+        let aside = self.gpus.iter().enumerate().find_map(|(index, gpu)| {
+            let aside = gpu.aside.as_ref().filter(|_| could(index))?;
             Some(format!(
                 "{reason}; waits for GPU {}, put aside: {}",
                 gpu.gpu.index, aside.why
