@@ -301,7 +301,7 @@ fn after_the_supervisors_death_jobs_stay_capped_and_leases_keep_their_size() {
     shared.supervisor = Shared::supervise(&shared.place);
     let adopted = shared.lease().unwrap();
     assert!(adopted >= grown, "{adopted} after {grown}");
-    let others = shared.run("other", &["--mem", "36Gi"], &["lu", "--iterations", "1"]);
+    let others = shared.run("other", &["--mem", "38Gi"], &["lu", "--iterations", "1"]);
     eventually("another knows of the lease", LIMIT, || {
         let note = shared.job("other")?["note"].as_str()?.to_owned();
         note.contains("no room").then_some(())

@@ -20,6 +20,9 @@ use super::choose::Choice;
 use super::machine::{Scheduler, Waiting};
 use super::{Action, GpuIndex, Need};
 
+#[cfg(test)]
+mod tests;
+
 /// How long a process that has asked for more waits for a job that is leaving: less than the two seconds for which the
 /// interposer waits for its answer.
 const WAIT_FOR_ROOM: f64 = 1.5;
