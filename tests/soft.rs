@@ -261,6 +261,17 @@ fn of_two_growers_one_waits_for_the_other() {
     ];
     let jobs = ["one", "two"].map(|name| (name, shared.run(name, &["--mem", "10Gi"], &program)));
     let mut attempts = 0;
+    eventually("one has to go", LIMIT, || {
+        let leased = leased(&shared.slices());
+        assert!(leased < 40 * GIB, "the driver keeps some of it: {leased}");
+        let told = ["one", "two"].map(|name| shared.job(name).map(|job| job["attempts"].clone()));
+        let ended = |attempts: &Value| {
+            attempts
+                .as_array()
+                .is_some_and(|all| all.iter().any(|one| !one["end"].is_null()))
+        };
+        told.iter().flatten().any(ended).then_some(())
+    });
     for (name, job) in jobs {
         job.ends_well();
         let outcomes = shared.outcomes(name);
@@ -316,24 +327,15 @@ fn after_the_supervisors_death_jobs_stay_capped_and_leases_keep_their_size() {
 #[test]
 fn a_raise_that_nobody_answers_ends_out_of_memory() {
     let shared = Shared::new("");
-    let program = [
-        "jumper",
-        "--start",
-        "1Gi",
-        "--jump",
-        "4Gi",
-        "--at",
-        "40",
-        "--iterations",
-        "60",
-    ];
-    let job = shared.run("jumper", &["--mem", "2Gi"], &program);
-    eventually("it holds memory", LIMIT, || {
-        let job = shared.job("jumper")?;
-        job["figures"]["reserved"].as_u64().filter(|bytes| *bytes >= GIB)
-    });
+    let script = "until [ -e go ]; do sleep 0.02; done; exec \"$0\" play jumper --start 1Gi --jump 4Gi --at 3 \
+                  --iterations 6";
+    let mut command = shared.command("jumper", &["--mem", "2Gi"]);
+    command.args(["sh", "-c", script]).arg(support::migm());
+    let job = Job(command.current_dir(shared.place.path()).spawn().unwrap());
+    eventually("it has its lease", LIMIT, || shared.lease());
     let supervisor = Pid::from_raw(i32::try_from(shared.supervisor.id()).unwrap());
     kill(supervisor, Signal::SIGSTOP).unwrap();
+    std::fs::write(shared.place.path().join("go"), "").unwrap();
     // The program ends on its failed request, and its runner waits for the supervisor with the news.
     eventually("the program has ended", LIMIT, || {
         let children = format!("/proc/{0}/task/{0}/children", job.0.id());
@@ -380,6 +382,42 @@ fn what_others_hold_is_not_leased() {
     theirs.kill().unwrap();
     theirs.wait().unwrap();
     job.ends_well();
+}
+
+/// Each job sees its lease as the device, less what it and its context have of it.
+#[test]
+fn a_job_sees_its_lease_as_the_device() {
+    let shared = Shared::new("");
+    let program = shared.place.path().join("room");
+    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+    let mut compile = Command::new(compiler);
+    compile.args(["-O1", "-Wall", "-o"]).arg(&program);
+    compile
+        .arg(support::repository().join("tests/programs/room.c"))
+        .arg("-ldl");
+    assert!(compile.status().unwrap().success());
+    let beside = shared.run(
+        "beside",
+        &["--mem", "9Gi"],
+        &["stencil", "--size", "1024", "--iterations", "100000"],
+    );
+    eventually("another job runs beside it", LIMIT, || {
+        shared.job("beside")?["figures"]["reserved"]
+            .as_u64()
+            .filter(|bytes| *bytes > 0)
+    });
+    let mut command = shared.command("room", &["--mem", "3Gi"]);
+    let output = command.arg(&program).stdout(Stdio::piped()).output().unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let seen: Vec<u64> = printed
+        .split_whitespace()
+        .map(|figure| figure.parse().unwrap())
+        .collect();
+    assert_eq!((seen[0], seen[2]), (3 * GIB, 3 * GIB), "{printed}");
+    // The context is charged what those of this machine were measured at, or what is configured before that.
+    let context = 3 * GIB - GIB - seen[1];
+    assert!((400 * MIB..=512 * MIB).contains(&context), "{context}");
+    beside.stop();
 }
 
 /// The environment that the runner sets is what the program sees.
