@@ -98,7 +98,7 @@ impl Owner {
                 self.settings.time_scale.to_string(),
             ));
         }
-        environment.extend(self.soft.settings.environment(slice, gpu, self.context_cost));
+        environment.extend(self.soft.settings.environment(slice, gpu, self.soft.context));
         let grant = Grant {
             attempt: job.attempt(),
             slice: number,

@@ -7,9 +7,11 @@ use migm_shared::ids::{AttemptId, JobId};
 use migm_shared::report::{Event as Told, Hello, Report, Welcome};
 
 use super::forecast::Against;
+use super::gpus::{Use, WHOLE};
 use super::job::{Job, Peer};
 use super::owner::{Output, Owner, Role};
 use super::page::JobPage;
+use super::slices::Origin;
 use super::soft::Raise;
 use crate::control::{AttemptRecord, JobState, Submission};
 use crate::memory::Verdict;
@@ -192,13 +194,17 @@ impl Owner {
 
     /// Profile, start and memory of the device with these UUID bytes.
     fn device_with(&self, uuid: [u8; 16]) -> Option<(String, u32, u64)> {
-        for slice in self.slices.values() {
+        for slice in self.slices.values().filter(|slice| slice.origin != Origin::Soft) {
             if slice.uuid.as_deref().and_then(uuid_bytes) == Some(uuid) {
                 let profile = self.gpus[slice.gpu].table.profile(slice.slot.0);
                 return Some((profile.name.clone(), slice.slot.1.start, slice.memory));
             }
         }
         self.gpus.iter().find_map(|gpu| {
+            // It has no lease: what it can have is the GPU.
+            if gpu.used == Use::Soft && uuid_bytes(&gpu.gpu.uuid) == Some(uuid) {
+                return Some((WHOLE.to_owned(), 0, gpu.gpu.memory));
+            }
             let one = gpu
                 .foreign
                 .iter()

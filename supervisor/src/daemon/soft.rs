@@ -64,14 +64,14 @@ impl SoftSettings {
         self,
         slice: &Slice,
         gpu: &PlacedGpu,
-        context_cost: Option<u64>,
+        measured: Option<u64>,
     ) -> Vec<(String, String)> {
         if slice.origin != Origin::Soft {
             return Vec::new();
         }
         let lease = SoftLease {
             bytes: slice.memory,
-            context: context_cost.unwrap_or(self.context).min(slice.memory),
+            context: measured.unwrap_or(self.context).min(slice.memory),
             share: (self.mps != Mps::Off).then_some(gpu.gpu.memory),
             limited: self.mps == Mps::Limit,
         };
@@ -92,6 +92,8 @@ pub(super) struct Raise {
 #[derive(Debug)]
 pub(super) struct SoftLeases {
     pub(super) settings: SoftSettings,
+    /// What a process's context was measured at last.
+    pub(super) context: Option<u64>,
     /// Processes that wait for an answer.
     raises: HashMap<JobId, Vec<Raise>>,
     /// Caps to be raised once the state file tells of it.
@@ -106,6 +108,7 @@ impl SoftLeases {
                 context: config.soft_context,
                 mps: config.mps,
             },
+            context: None,
             raises: HashMap::new(),
             caps: Vec::new(),
         }
@@ -256,15 +259,17 @@ impl Owner {
     }
 
     /// NVML has told what the job's processes use beyond what they have reserved: that is what their contexts cost.
-    pub(super) fn charge_contexts(&self, id: JobId, attempt: u32, unaccounted: u64) {
+    pub(super) fn charge_contexts(&mut self, id: JobId, attempt: u32, unaccounted: u64) {
         let Some(job) = self.jobs.get(&id).filter(|job| job.attempt().attempt == attempt) else {
             return;
         };
         if let (Some(_), Some(page)) = (self.soft_slice(job), &job.page) {
             let counters = page.counters();
-            (0..DEVICES)
-                .filter(|device| counters.cap(*device).is_some())
-                .for_each(|device| counters.correct_contexts(device, unaccounted));
+            let capped = (0..DEVICES).filter(|device| counters.cap(*device).is_some());
+            let each = capped
+                .filter_map(|device| counters.correct_contexts(device, unaccounted))
+                .last();
+            self.soft.context = each.or(self.soft.context);
         }
     }
 

@@ -173,6 +173,12 @@ impl Scheduler {
         };
         pool.looking = false;
         pool.room = Some(room.unwrap_or_default());
+        let before = pool.last.map_or(0, |last| last.most);
+        // While a process ends its memory is nobody's for a moment: a job is not refused for that.
+        let room = room.map(|room| Room {
+            most: room.most.max(before),
+            ..room
+        });
         pool.last = room.or(pool.last);
         if room.is_none() {
             // Nobody is moved because the driver did not answer.

@@ -261,6 +261,23 @@ fn more_than_the_gpu_has_moves_nobody_and_is_refused_to_who_waits() {
     );
 }
 
+/// A process that ends is listed no more while its memory is still in use: that once refused who waited.
+#[test]
+fn memory_that_is_nobodys_for_a_moment_refuses_nobody() {
+    let mut node = Node::new(1, CUT);
+    node.arrive(1, 10);
+    node.step(Event::Arrived {
+        job: JobId(2),
+        need: need(35),
+    });
+    let (gpu, now, most) = (GpuIndex(0), 10 * GIB, 20 * GIB);
+    let room = Some(Room { now, most });
+    let actions = node.step(Event::Room { gpu, room });
+    assert!(actions.is_empty(), "{actions:?}");
+    node.end(1, None);
+    assert_eq!(node.lease(2), 35);
+}
+
 /// The one that leaves makes the room that the other waits for.
 #[test]
 fn who_asks_waits_a_moment_for_a_job_that_leaves() {
