@@ -285,7 +285,67 @@ mod tests {
         assert_eq!(Wanted::default().settings("/lib/interposer.so"), []);
         let explained = Wanted::default().explain(|_| None);
         assert!(explained.contains("not set; would be false: JAX"), "{explained}");
-        assert!(!explained.contains("MIGM_CAP"), "{explained}");
+        assert!(!explained.contains(": soft cap"), "{explained}");
+        assert!(
+            explained.contains("no isolation of compute or faults"),
+            "{explained}"
+        );
+    }
+
+    #[test]
+    fn a_soft_slice_says_its_part_to_mps_only_where_that_is_wanted() {
+        let names = |share, limited| {
+            let lease = SoftLease {
+                bytes: 13 << 30,
+                context: 7,
+                share,
+                limited,
+            };
+            lease.settings()
+        };
+        let set = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let cap = set("MIGM_CAP", "13958643712:7:shared");
+        assert_eq!(names(None, true), [cap.clone()]);
+        // 32.5 percent, and no job is without any.
+        let share = set(MPS_SHARE, "33");
+        assert_eq!(names(Some(40 << 30), false), [cap.clone(), share.clone()]);
+        assert_eq!(
+            names(Some(40 << 30), true),
+            [cap, share, set(MPS_LIMIT, "0=13312M")]
+        );
+        assert_eq!(names(Some(u64::MAX), false)[1].1, "1");
+        assert_eq!(names(Some(0), false)[1].1, "100");
+    }
+
+    /// A cap of the user's own that is larger would let the job out of its lease.
+    #[test]
+    fn of_the_users_cap_and_the_lease_the_smaller_holds() {
+        let wanted = |bytes| Wanted {
+            cap: Some(Cap { bytes, context: 5 }),
+            ..Wanted::default()
+        };
+        assert_eq!(wanted(99).within("MIGM_CAP", "100:7:shared"), "99:7:shared");
+        assert_eq!(wanted(101).within("MIGM_CAP", "100:7:shared"), "100:7:shared");
+        assert_eq!(wanted(1).within("MIGM_SOCKET", "100:7"), "100:7");
+        assert_eq!(
+            Wanted::default().within("MIGM_CAP", "100:7:shared"),
+            "100:7:shared"
+        );
+    }
+
+    #[test]
+    fn an_mps_daemon_is_there_when_somebody_listens_at_its_pipe() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = || mps_runs(Some(folder.path().as_os_str()));
+        let pipe = folder.path().join("control");
+        assert!(!at(), "no pipe");
+        std::fs::write(&pipe, "").unwrap();
+        assert!(!at(), "a file is no pipe");
+        std::fs::remove_file(&pipe).unwrap();
+        let listener = std::os::unix::net::UnixListener::bind(&pipe).unwrap();
+        assert!(at());
+        drop(listener);
+        assert!(!at(), "the daemon has gone and left its socket");
     }
 
     #[test]
