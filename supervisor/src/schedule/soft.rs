@@ -9,7 +9,8 @@
 //! 3. [`Event::Raise`] and [`Event::Forecast`] make a lease grow: [`Action::Grow`], in whole grains where there is room
 //!    for that, else by what is needed. Those that run come before those that wait.
 //! 4. Without room, who asked only for more is told so ([`Action::Stay`]), unless another job is on its way out:
-//!    then it is asked to wait a moment. Who is forecast to need more moves, as from any slice.
+//!    then it is asked to wait a moment. Who is forecast to need more moves, as from any slice, but never two at once
+//!    where the first may make room for the second.
 
 use std::collections::BTreeMap;
 
@@ -266,6 +267,12 @@ impl Scheduler {
             actions.push(Action::Stay { job });
         }
         if !wish.forecast || moving {
+            return;
+        }
+        if leaving && could && cut.grows {
+            // What that one frees may do.
+            let wish = Wish { asked: None, ..wish };
+            pool.wishes.insert(job, wish);
             return;
         }
         let reason = format!(

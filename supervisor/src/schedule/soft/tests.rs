@@ -292,6 +292,18 @@ fn who_asks_waits_a_moment_for_a_job_that_leaves() {
     assert_eq!(node.lease(2), 0);
 }
 
+/// Both were moved, where one would have done.
+#[test]
+fn of_two_that_are_forecast_at_once_one_moves() {
+    let mut node = Node::new(1, CUT);
+    node.arrive(1, 20);
+    node.arrive(2, 20);
+    assert_eq!(moves(&node.forecast(2, 30)), [2]);
+    assert!(moves(&node.forecast(1, 30)).is_empty());
+    assert!(moves(&node.end(2, Some(30))).is_empty());
+    assert_eq!((node.lease(1), node.lease(2)), (30, 0));
+}
+
 #[test]
 fn who_asks_does_not_wait_longer_than_the_interposer() {
     let mut node = Node::new(1, CUT);
