@@ -98,13 +98,6 @@ impl Shared {
         jobs.iter().rev().find(|job| job["name"] == name).cloned()
     }
 
-    /// The soft slice of a job.
-    fn slice_of(&self, name: &str) -> Option<u64> {
-        let id = self.job(name)?["id"].clone();
-        let slices = self.slices();
-        slices.iter().find(|slice| slice["job"] == id)?["memory"].as_u64()
-    }
-
     fn report(&self, name: &str) -> Value {
         serde_json::from_slice(&std::fs::read(self.report_of(name)).unwrap()).unwrap()
     }
@@ -259,7 +252,10 @@ fn of_two_growers_one_waits_for_the_other() {
         "--iterations",
         "56",
     ];
-    let jobs = ["one", "two"].map(|name| (name, shared.run(name, &["--mem", "10Gi"], &program)));
+    let jobs = ["one", "two"].map(|name| {
+        let options = ["--mem", "10Gi", "--iterations", "56"];
+        (name, shared.run(name, &options, &program))
+    });
     let mut attempts = 0;
     eventually("one has to go", LIMIT, || {
         let leased = leased(&shared.slices());

@@ -305,7 +305,7 @@ mod tests {
         };
         let set = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let cap = set("MIGM_CAP", "13958643712:7:shared");
-        assert_eq!(names(None, true), [cap.clone()]);
+        assert_eq!(names(None, true), std::slice::from_ref(&cap));
         // 32.5 percent, and no job is without any.
         let share = set(MPS_SHARE, "33");
         assert_eq!(names(Some(40 << 30), false), [cap.clone(), share.clone()]);

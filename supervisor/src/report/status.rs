@@ -103,7 +103,7 @@ pub fn text(node: &NodeStatus) -> String {
 }
 
 /// A slice by kind and place; bytes of a GPU have none.
-fn placed(profile: &str, start: u32) -> String {
+pub(super) fn placed(profile: &str, start: u32) -> String {
     match profile {
         "soft" | "whole" => profile.to_owned(),
         _ => format!("{profile}@{start}"),
