@@ -1,12 +1,12 @@
 //! GPUs that jobs share as soft slices: leases on bytes, of any size, that grow in place.
 //!
-//! 1. [`Event::SoftGpu`] names such a GPU. What its leases may have together is read anew for each decision:
+//! 1. [`Event::SoftGpu`](super::Event::SoftGpu) names such a GPU. What its leases may have together is read anew for each decision:
 //!    while a job waits for one or wants to grow, [`Action::Look`] asks for a reading, and the decision is made
-//!    when [`Event::Room`] brings it. No reading serves two decisions that are apart in time.
+//!    when [`Event::Room`](super::Event::Room) brings it. No reading serves two decisions that are apart in time.
 //! 2. A waiting job that no slice of a MIG GPU can serve at once gets a lease of exactly what it needs, or, where
 //!    that is not known, of the GPU's first size: on the GPU with the fewest leases, of these with the most room.
 //!    [`Action::Lease`] comes right before its [`Action::Grant`].
-//! 3. [`Event::Raise`] and [`Event::Forecast`] make a lease grow: [`Action::Grow`], in whole grains where there is room
+//! 3. [`Event::Raise`](super::Event::Raise) and [`Event::Forecast`](super::Event::Forecast) make a lease grow: [`Action::Grow`], in whole grains where there is room
 //!    for that, else by what is needed. Those that run come before those that wait.
 //! 4. Without room, who asked only for more is told so ([`Action::Stay`]), unless another job is on its way out:
 //!    then it is asked to wait a moment. Who is forecast to need more moves, as from any slice, but never two at once
