@@ -661,7 +661,9 @@ fn a_supervisor_that_runs_takes_up_a_mode_that_was_changed() {
         let status: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
         Some(status["gpus"][0]["mode"].as_str()?.to_owned())
     };
-    eventually("a whole GPU", PATIENCE, || mode().filter(|mode| mode == "whole"));
+    eventually("a GPU that jobs share", PATIENCE, || {
+        mode().filter(|mode| mode == "soft")
+    });
     assert_eq!(node(&place, &["enable-mig"]).0, Some(0));
     eventually("a GPU to be cut", PATIENCE, || {
         mode().filter(|mode| mode == "mig")
@@ -777,6 +779,7 @@ fn a_reshape_asks_no_more_of_the_driver_than_its_steps() {
         cut: true,
         aside: false,
         driver: "580.82.07".into(),
+        shared: false,
     };
     let node: Arc<dyn Node> = Arc::clone(&counting) as _;
     let machine = Machine::start(node, vec![tended], Duration::from_secs(600), || {}).unwrap();

@@ -57,7 +57,7 @@ impl Owner {
                 .slice(*number)
                 .is_some_and(|slice| matches!(slice.state, SliceState::Reserved(_)));
             let why = match (slice.origin, slice.step, slice.job) {
-                (Origin::Whole, ..) => continue,
+                (Origin::Whole | Origin::Soft, ..) => continue,
                 (Origin::Existing, ..) => "is foreign".to_owned(),
                 (Origin::Left, ..) => "is half made and cannot be removed".to_owned(),
                 (_, _, Some(job)) => format!("is busy with job {job}"),

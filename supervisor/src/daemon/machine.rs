@@ -19,6 +19,7 @@ use super::gpus::PlacedGpu;
 use super::page::JobPage;
 use super::tend::{Tended, Tender};
 use crate::layout::{Placement, Profile};
+use crate::node::soft::{self, Ours, Room};
 use crate::node::{Instance, Node, NodeError};
 
 /// A wish of the owner.
@@ -55,6 +56,13 @@ pub enum Order {
     },
     /// List the instances at once instead of at the next round.
     Survey,
+    /// What can leases on a shared GPU have together?
+    Room {
+        /// NVML's index of the GPU.
+        gpu: u32,
+        /// Whose memory is leased.
+        ours: Ours,
+    },
     /// Which processes does NVML list on the device?
     Occupants {
         /// Whose slice.
@@ -95,6 +103,13 @@ pub enum Device {
     Slice(String),
     /// A whole GPU by NVML's index.
     Whole(u32),
+    /// These processes' part of a GPU that others use too.
+    Shared {
+        /// NVML's index.
+        gpu: u32,
+        /// The job's processes.
+        pids: Vec<u32>,
+    },
 }
 
 /// What came of an order, or what was seen.
@@ -122,6 +137,13 @@ pub enum Answer {
         moment: Moment,
         /// Millijoules over all GPUs; `None` where one has no counter.
         millijoules: Option<u64>,
+    },
+    /// Of [`Order::Room`].
+    Room {
+        /// NVML's index of the GPU.
+        gpu: u32,
+        /// What there is.
+        room: Result<Room, NodeError>,
     },
     /// Of [`Order::Occupants`].
     Occupants {
@@ -249,9 +271,10 @@ impl Machine {
     /// Hands over an order.
     pub fn order(&self, order: Order) {
         let to = match &order {
-            Order::Create { gpu, .. } | Order::Destroy { gpu, .. } | Order::Occupants { gpu, .. } => {
-                self.gpus.get(gpu)
-            }
+            Order::Create { gpu, .. }
+            | Order::Destroy { gpu, .. }
+            | Order::Occupants { gpu, .. }
+            | Order::Room { gpu, .. } => self.gpus.get(gpu),
             Order::Watch(_) | Order::Energy { .. } => self.measuring.as_ref(),
             Order::Survey => {
                 for orders in self.gpus.values() {
@@ -377,7 +400,11 @@ impl Gauge {
                 moment,
                 millijoules: self.energy(),
             }),
-            Order::Create { .. } | Order::Destroy { .. } | Order::Occupants { .. } | Order::Survey => None,
+            Order::Create { .. }
+            | Order::Destroy { .. }
+            | Order::Occupants { .. }
+            | Order::Room { .. }
+            | Order::Survey => None,
         }
     }
 
@@ -407,12 +434,16 @@ impl Gauge {
     /// in between would look like memory of the context.
     fn measure(&mut self, on: &Watched) -> Option<Answer> {
         let before = on.page.reserved();
-        let memory = match &on.device {
-            Device::Slice(uuid) => self.node.slice_memory(uuid),
-            Device::Whole(gpu) => self.node.memory(*gpu),
+        let used = match &on.device {
+            Device::Slice(uuid) => self.node.slice_memory(uuid).map(|memory| memory.used),
+            Device::Whole(gpu) => self.node.memory(*gpu).map(|memory| memory.used),
+            Device::Shared { gpu, pids } => match soft::used_by(self.node.as_ref(), *gpu, pids) {
+                Ok(used) => Ok(used?),
+                Err(error) => Err(error),
+            },
         };
-        let used = match memory {
-            Ok(memory) => memory.used,
+        let used = match used {
+            Ok(used) => used,
             Err(error) => {
                 tracing::debug!(job = %on.job, %error, "no memory reading");
                 return None;

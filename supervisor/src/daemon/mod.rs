@@ -51,6 +51,7 @@ mod reports;
 mod requests;
 pub mod slices;
 pub mod socket;
+mod soft;
 pub mod state;
 mod status;
 pub mod systemd;
@@ -101,7 +102,13 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
     let mut state = State::read(&state_path)?;
 
     let simulated = match &options.sim {
-        Some(spec) => Some(simulate(options, spec, &path, &mut state)?),
+        Some(spec) => Some(simulate(
+            options,
+            spec,
+            config.mode.wants_mig(),
+            &path,
+            &mut state,
+        )?),
         None => None,
     };
     let node: Arc<dyn Node> = match &simulated {
@@ -113,7 +120,8 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
         None => sim::behind_the_loader(),
     };
     let driver = node.driver()?;
-    let mut gpus = read_gpus(node.as_ref(), &driver)?;
+    let policy = options.policy.unwrap_or(config.policy);
+    let mut gpus = read_gpus(node.as_ref(), &driver, &config, policy)?;
     let slices = recover::adopt(node.as_ref(), &state, &mut gpus);
     let settings = Settings {
         private: options.private,
@@ -133,9 +141,10 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
     let sample = Duration::from_millis(settings.config.sample_ms);
     let tended = gpus.iter().map(|gpu| Tended {
         index: gpu.gpu.index,
-        cut: gpu.used != Use::Whole,
+        cut: !matches!(gpu.used, Use::Whole | Use::Soft),
         aside: gpu.aside.is_some(),
         driver: driver.clone(),
+        shared: settings.config.mode.shares(policy),
     });
     let machine = Machine::start(node, tended.collect(), sample, base.wake())
         .map_err(DaemonError::system("starting the threads of the GPUs"))?;
@@ -179,10 +188,11 @@ fn links(socket: &Path) -> PathBuf {
 }
 
 /// The GPU of the state file if it is still there and is the one asked for, else a fresh one. A simulated
-/// GPU is ours: MIG is on from the start.
+/// GPU is ours: MIG is on from the start, where the mode is one that has slices made.
 fn simulate(
     options: &Options,
     spec: &str,
+    mig: bool,
     socket: &Path,
     state: &mut State,
 ) -> Result<SimulatedGpu, DaemonError> {
@@ -202,7 +212,7 @@ fn simulate(
     }
     // Slices and leases on a GPU that is gone are gone too; numbers are still never used twice.
     *state = State::fresh(state.next_job, state.next_slice, state.next_batch);
-    let gpu = SimulatedGpu::create(&folder, spec, true, options.time_scale.unwrap_or(0.0))
+    let gpu = SimulatedGpu::create(&folder, spec, mig, options.time_scale.unwrap_or(0.0))
         .inspect_err(|_| drop(std::fs::remove_dir_all(&folder)))?;
     state.simulated = Some(SimulatedState {
         spec: spec.to_owned(),
@@ -211,16 +221,35 @@ fn simulate(
     Ok(gpu)
 }
 
-/// All GPUs. One that cannot be read is put aside, and said so; it is an error only if none can be.
-fn read_gpus(node: &dyn Node, driver: &str) -> Result<Vec<PlacedGpu>, DaemonError> {
+/// All GPUs that the configuration takes. One that cannot be read is put aside, and said so; it is an error only if
+/// none can be.
+fn read_gpus(
+    node: &dyn Node,
+    driver: &str,
+    config: &Config,
+    policy: Policy,
+) -> Result<Vec<PlacedGpu>, DaemonError> {
     let mut found = Vec::new();
     let mut usable = false;
     let mut last = None;
+    let mut left_out = false;
     for index in 0..node.count()? {
-        let read = node
-            .gpu(index)
+        let gpu = node.gpu(index);
+        if let Ok(gpu) = &gpu
+            && !config.mode.takes(gpu.mode)
+        {
+            tracing::info!(
+                gpu = index,
+                mode = gpu.mode.word(),
+                wanted = config.mode.word(),
+                "left out, as configured"
+            );
+            left_out = true;
+            continue;
+        }
+        let read = gpu
             .map_err(GpuError::from)
-            .and_then(|gpu| PlacedGpu::read(node, gpu, driver));
+            .and_then(|gpu| PlacedGpu::read(node, gpu, driver, config.mode.shares(policy)));
         match read {
             Ok(gpu) => {
                 tracing::info!(
@@ -244,6 +273,7 @@ fn read_gpus(node: &dyn Node, driver: &str) -> Result<Vec<PlacedGpu>, DaemonErro
         (true, _) => Ok(found),
         (false, Some(GpuError::Node(error))) => Err(error.into()),
         (false, Some(error @ GpuError::Layout { .. })) => Err(DaemonError::Layout(error)),
+        (false, None) if left_out => Err(DaemonError::OtherMode(config.mode.word())),
         (false, None) => Err(DaemonError::NoGpu),
     }
 }

@@ -21,6 +21,7 @@ use super::gpus::{PlacedGpu, Use};
 use super::job::{Job, Peer};
 use super::machine::{Order, Watched};
 use super::slices::{Origin, Slice, stranger};
+use super::soft::SoftLeases;
 use super::state::{SimulatedState, SliceRecord, State, Step};
 use super::trouble::Stuck;
 use crate::control::{JobState, Reply};
@@ -107,6 +108,7 @@ pub struct Owner {
     pub(super) outputs: Vec<Output>,
     pub(super) prompt: Vec<Output>,
     pub(super) orders: Vec<Order>,
+    pub(super) soft: SoftLeases,
     /// Orders without an answer that must come before the end.
     pub(super) unanswered: usize,
     pub(super) next_job: u64,
@@ -147,6 +149,7 @@ impl Owner {
         state: State,
         now: f64,
     ) -> Self {
+        let soft = SoftLeases::new(&settings.config);
         let mut owner = Self {
             scheduler: Scheduler::new(settings.policy, Incarnation(state.next_slice)),
             settings,
@@ -158,6 +161,7 @@ impl Owner {
             outputs: Vec::new(),
             prompt: Vec::new(),
             orders: Vec::new(),
+            soft,
             unanswered: 0,
             next_job: state.next_job,
             next_slice: state.next_slice,
@@ -204,6 +208,7 @@ impl Owner {
             .map(|record| (record.id, Job::recovered(record, now)))
             .collect();
         owner.add_whole_gpus();
+        owner.adopt_leases();
         owner.find_leases();
         owner.feed(now);
         owner
@@ -305,6 +310,14 @@ impl Owner {
     }
 
     pub(super) fn slice_event(number: Incarnation, slice: &Slice) -> Event {
+        if let (Origin::Soft, Some(holder)) = (slice.origin, slice.job) {
+            return Event::SoftSlice {
+                slice: number,
+                gpu: GpuIndex(slice.gpu),
+                memory: slice.memory,
+                holder,
+            };
+        }
         Event::Slice {
             slice: number,
             gpu: GpuIndex(slice.gpu),
@@ -321,9 +334,14 @@ impl Owner {
         if gpu.aside.is_some() {
             return;
         }
+        if gpu.used == Use::Soft {
+            let cut = self.soft.settings.cut(gpu.gpu.memory);
+            let gpu = GpuIndex(index);
+            return self.step(now, Event::SoftGpu { gpu, cut });
+        }
         let mut foreign = match gpu.used {
             Use::Reshaped => gpu.foreign_slots(),
-            Use::Existing | Use::Whole => Vec::new(),
+            Use::Existing | Use::Whole | Use::Soft => Vec::new(),
         };
         // What nobody gets and takes room all the same.
         let left = |(number, slice): &(&Incarnation, &Slice)| {
@@ -524,6 +542,7 @@ impl Owner {
             self.state().write(&self.settings.state_path)?;
             self.dirty = false;
         }
+        self.raise_caps();
         Ok((
             std::mem::take(&mut self.orders),
             std::mem::take(&mut self.outputs),
@@ -535,7 +554,10 @@ impl Owner {
         Some(Watched {
             job: job.id,
             attempt: job.attempt().attempt,
-            device: slice.device(&self.gpus)?,
+            device: match slice.origin {
+                Origin::Soft => self.shared_device(job, slice),
+                _ => slice.device(&self.gpus)?,
+            },
             page: job.page.clone()?,
         })
     }

@@ -1,7 +1,7 @@
 //! What `migm status` shows.
 
 use super::event_loop::monotonic;
-use super::gpus::PlacedGpu;
+use super::gpus::{PlacedGpu, SOFT, Use};
 use super::job::Peer;
 use super::owner::Owner;
 use super::slices::{Origin, Slice};
@@ -84,11 +84,11 @@ impl Owner {
         GpuStatus {
             name: gpu.gpu.name.clone(),
             uuid: gpu.gpu.uuid.clone(),
-            mode: gpu
-                .aside
-                .as_ref()
-                .map_or_else(|| gpu.gpu.mode.word(), |aside| aside.word)
-                .to_owned(),
+            mode: match (&gpu.aside, gpu.used) {
+                (Some(aside), _) => aside.word.to_owned(),
+                (None, Use::Soft) => SOFT.to_owned(),
+                (None, _) => gpu.gpu.mode.word().to_owned(),
+            },
             slices,
         }
     }

@@ -12,7 +12,7 @@ use crossbeam::channel::{Receiver, RecvTimeoutError};
 
 use super::gpus::{GpuError, PlacedGpu};
 use super::machine::{Answer, Order, Trouble};
-use crate::node::{Node, NodeError};
+use crate::node::{Node, NodeError, soft};
 
 /// How often it is looked whether instances came or went.
 const SURVEY: Duration = Duration::from_secs(2);
@@ -34,6 +34,8 @@ pub struct Tended {
     pub aside: bool,
     /// The driver's version.
     pub driver: String,
+    /// Jobs share it while it is not cut.
+    pub shared: bool,
 }
 
 /// See the [module](self).
@@ -106,6 +108,10 @@ impl Tender {
                 });
                 answer(Answer::Occupants { job, pids });
             }
+            Order::Room { ours, .. } => {
+                let room = soft::room(self.node.as_ref(), index, &ours).inspect_err(&mut note);
+                answer(Answer::Room { gpu: index, room });
+            }
             Order::Survey => self.look(answer),
             Order::Watch(_) | Order::Energy { .. } => {}
         }
@@ -174,7 +180,7 @@ impl Tender {
 
     fn read(&self) -> Result<PlacedGpu, GpuError> {
         let gpu = self.node.gpu(self.gpu.index)?;
-        PlacedGpu::read(self.node.as_ref(), gpu, &self.gpu.driver)
+        PlacedGpu::read(self.node.as_ref(), gpu, &self.gpu.driver, self.gpu.shared)
     }
 
     fn next_penalty(&mut self) -> Duration {
@@ -295,6 +301,7 @@ mod tests {
             cut: true,
             aside: false,
             driver: "580.1".into(),
+            shared: false,
         };
         Tender::new(Arc::clone(node) as Arc<dyn Node>, tended)
     }

@@ -95,6 +95,14 @@ impl Owner {
             mode = gpu.gpu.mode.word(),
             "a GPU answers again"
         );
+        if !self.settings.config.mode.takes(gpu.gpu.mode) {
+            let why = "the configuration leaves out GPUs of its MIG mode".to_owned();
+            self.gpus[index].aside = Some(Aside {
+                word: "left-out",
+                why,
+            });
+            return;
+        }
         self.adopt_absent(index, &mut gpu);
         let before = &self.gpus[index];
         let here: Vec<Incarnation> = self.of_gpu(index).collect();
@@ -263,6 +271,9 @@ impl Owner {
 fn still_there(slice: &Slice, before: &PlacedGpu, now: &mut PlacedGpu) -> Option<crate::layout::Slot> {
     if slice.origin == Origin::Whole {
         return (now.used == Use::Whole && now.gpu.uuid == before.gpu.uuid).then_some(slice.slot);
+    }
+    if slice.origin == Origin::Soft {
+        return (now.used == Use::Soft && now.gpu.uuid == before.gpu.uuid).then_some(slice.slot);
     }
     if slice.origin == Origin::Existing {
         return None;

@@ -90,10 +90,7 @@ pub fn text(node: &NodeStatus, grids: &[u32], style: Style) -> String {
             job.id.to_string(),
             short(&job.name),
             state(job.state).to_owned(),
-            slice.map_or_else(
-                || "-".into(),
-                |last| format!("{}@{}", last.profile, last.placement),
-            ),
+            slice.map_or_else(|| "-".into(), |last| placed(&last.profile, last.placement)),
             job.attempts.len().to_string(),
             Bytes(job.figures.reserved).to_string(),
         ]);
@@ -152,13 +149,21 @@ fn short(name: &str) -> String {
     format!("{kept}~")
 }
 
+/// A slice by kind and place; bytes of a GPU have none.
+pub(super) fn placed(profile: &str, start: u32) -> String {
+    match profile {
+        "soft" | "whole" => profile.to_owned(),
+        _ => format!("{profile}@{start}"),
+    }
+}
+
 fn slice_cells(slice: &SliceStatus, jobs: &[JobStatus]) -> [String; 4] {
     let holder = slice.job.map(|id| {
         let name = jobs.iter().find(|job| job.id == id).map_or("", |job| &job.name);
         short(format!("{id} {name}").trim_end())
     });
     [
-        format!("{}@{}", slice.profile, slice.start),
+        placed(&slice.profile, slice.start),
         Bytes(slice.memory).to_string(),
         slice.state.clone(),
         holder.unwrap_or_default(),
