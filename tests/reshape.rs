@@ -688,8 +688,8 @@ fn a_supervisor_that_runs_takes_up_a_mode_that_was_changed() {
         (Some(0), &"done".into()),
         "{changed}"
     );
-    eventually("a whole GPU again", PATIENCE, || {
-        mode().filter(|mode| mode == "whole")
+    eventually("a shared GPU again", PATIENCE, || {
+        mode().filter(|mode| mode == "soft")
     });
     // SAFETY: the pid is that of a child not yet waited for.
     unsafe { libc::kill(supervisor.0.id().cast_signed(), libc::SIGTERM) };

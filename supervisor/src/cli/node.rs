@@ -413,10 +413,10 @@ fn changed(before: &Gpu, after: &Gpu, on: bool, outcome: &ModeChange, blocked: &
         _ => Vec::new(),
     };
     let (word, said) = match outcome {
-        ModeChange::Already => ("already", format!("MIG is {wanted} on GPU {index} already")),
+        ModeChange::Already => ("already", format!("MIG of GPU {index} is {wanted} already")),
         ModeChange::Done => (
             "done",
-            format!("MIG is {wanted} on GPU {index} now, it was {}", before.mode.now()),
+            format!("MIG of GPU {index} is {wanted} now, it was {}", before.mode.now()),
         ),
         ModeChange::Pending(needs) => (
             "pending",
