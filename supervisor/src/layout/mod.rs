@@ -19,6 +19,7 @@ use std::fmt;
 
 mod build;
 mod obstacle;
+pub mod placing;
 mod plan;
 mod rules;
 #[cfg(test)]
