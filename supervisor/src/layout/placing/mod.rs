@@ -5,7 +5,7 @@
 //! 1. A [`PlacementRule`] is made once for a [`Table`]: it rates every state, so that a decision only compares.
 //!    [`rules`] has those of others to compare with; [`DemandValue`] is ours.
 //! 2. [`Demand`] counts which profiles arrive, the old ones fading. From that mix [`DemandValue::solve`] finds
-//!    what each state is worth: how many of the jobs to come it lets in.
+//!    what each state is worth: how many of the jobs to come it lets in. [`Learned`] does so as they come.
 //! 3. [`Table::cheapest`] walks the edges of one state and takes the create of least [`Cost`];
 //!    [`cheapest_of`] does so over many GPUs, whose costs compete.
 //! 4. When all that is wanted is known beforehand, [`Table::plan_batch`] finds places for all of it, if
@@ -19,12 +19,14 @@ use super::{Placement, ProfileIndex, StateIndex, Table};
 mod batch;
 pub mod chain;
 mod demand;
+mod learned;
 pub mod rules;
 #[cfg(test)]
 mod tests;
 mod value;
 
 pub use demand::Demand;
+pub use learned::Learned;
 pub use value::DemandValue;
 
 /// What a create costs by some rule, in millionths of the rule's own unit. Whole numbers, so that states which are
