@@ -24,6 +24,28 @@ impl Table {
         };
         search.place(&mut states.to_vec()).then_some(search.places)
     }
+
+    /// How many of the slices wanted, from the first on, find places on one GPU together; each of any of the
+    /// profiles named for it.
+    #[must_use]
+    pub fn longest_prefix(&self, state: StateIndex, wanted: &[Vec<ProfileIndex>]) -> usize {
+        let mut level = vec![state];
+        for (placed, kinds) in wanted.iter().enumerate() {
+            let after = |state: &StateIndex| {
+                let edges = self.edges[state.0].iter();
+                let of_kind = edges.filter(|edge| kinds.contains(&self.slot(edge.slot).0));
+                of_kind.map(|edge| StateIndex(edge.to)).collect::<Vec<_>>()
+            };
+            let mut next: Vec<StateIndex> = level.iter().flat_map(after).collect();
+            if next.is_empty() {
+                return placed;
+            }
+            next.sort_unstable();
+            next.dedup();
+            level = next;
+        }
+        wanted.len()
+    }
 }
 
 struct Search<'a> {

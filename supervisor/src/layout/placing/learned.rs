@@ -19,7 +19,12 @@ impl Learned {
     /// For one of `gpus` GPUs with this table; no arrival seen.
     #[must_use]
     pub fn new(table: &Table, gpus: usize) -> Self {
-        let demand = Demand::unknown(table);
+        Self::from(table, Demand::unknown(table), gpus)
+    }
+
+    /// For one of `gpus` GPUs with this table and what has been seen.
+    #[must_use]
+    pub fn from(table: &Table, demand: Demand, gpus: usize) -> Self {
         let made_for = demand.mix();
         let value = DemandValue::solve(table, &made_for, gpus);
         Self {
@@ -37,6 +42,13 @@ impl Learned {
         if Demand::distance(&mix, &self.made_for) > MOVED {
             self.value = DemandValue::solve(table, &mix, self.gpus);
             self.made_for = mix;
+        }
+    }
+
+    /// There are so many GPUs with this table now.
+    pub fn share_among(&mut self, table: &Table, gpus: usize) {
+        if gpus != self.gpus {
+            *self = Self::from(table, self.demand.clone(), gpus);
         }
     }
 

@@ -80,15 +80,32 @@ impl Table {
         state: StateIndex,
         profile: ProfileIndex,
     ) -> Option<Create> {
-        let creates = self.edges_of(state, profile).map(|edge| {
+        self.creates(rule, state, profile).min()
+    }
+
+    /// Every create of a profile in a state, with what it costs.
+    pub fn creates<R: PlacementRule + ?Sized>(
+        &self,
+        rule: &R,
+        state: StateIndex,
+        profile: ProfileIndex,
+    ) -> impl Iterator<Item = Create> {
+        self.edges_of(state, profile).map(move |edge| {
             let (placement, to) = (self.slot(edge.slot).1, StateIndex(edge.to));
             Create {
                 cost: rule.cost(state, placement, to),
                 placement,
                 to,
             }
-        });
-        creates.min()
+        })
+    }
+
+    /// Whether both are of GPUs with the same profiles, places and creates.
+    #[must_use]
+    pub fn is_like(&self, other: &Self) -> bool {
+        self.profiles == other.profiles
+            && (self.states(), self.edges()) == (other.states(), other.edges())
+            && self.rules == other.rules
     }
 
     /// The state after the instance at that place has gone; `None` when it is not there.

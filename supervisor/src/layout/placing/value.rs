@@ -23,8 +23,10 @@ use super::{Cost, Placement, PlacementRule};
 /// The offered load assumed, as a share of all compute slices: that at which places matter most. Made for it the rule
 /// stays within 0.1 point of the one made for the true load, from half that load to overload.
 const LOAD: f64 = 0.85;
-/// Sweeps; the order of the states settles after some 200.
+/// Sweeps at most; the order of the states settles after some 200.
 const SWEEPS: usize = 300;
+/// Jobs in a mean stay by which the states may still rise unlike each other, and GPUs that may still change state.
+const SETTLED: f64 = 1e-4;
 /// More GPUs than this change nothing that can be measured.
 const MOST_GPUS: usize = 64;
 /// Offers closer than this are one offer.
@@ -52,7 +54,9 @@ impl DemandValue {
     pub fn solve(table: &Table, mix: &[f64], gpus: usize) -> Self {
         let mut field = Field::new(table, &arrivals(table, mix, LOAD), gpus.clamp(1, MOST_GPUS));
         for _ in 0..SWEEPS {
-            field.sweep();
+            if field.sweep() < SETTLED {
+                break;
+            }
         }
         Self {
             rated: Rated::new("ours", field.worth.into_iter()),
@@ -166,8 +170,9 @@ impl Field {
         }
     }
 
-    /// One step of value iteration, and one step in time of the states' distribution.
-    fn sweep(&mut self) {
+    /// One step of value iteration, and one step in time of the states' distribution. Says how far both are from
+    /// settled: how much more one state has risen than another, and how much of the distribution has moved.
+    fn sweep(&mut self) -> f64 {
         let total = self.worth.len();
         let (mut rise, mut flow) = (vec![0.0; total], vec![0.0; total]);
         for (from, rest) in self.departures.iter().enumerate() {
@@ -186,12 +191,24 @@ impl Field {
         }
         let empty = self.worth[Table::EMPTY.0];
         self.worth.iter_mut().for_each(|worth| *worth -= empty);
+        let least = rise.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = rise.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let moved: f64 = flow.iter().map(|flow| flow.abs()).sum();
+        (most - least).max(moved)
     }
 }
 
 impl Stream {
     /// Adds what this stream's arrivals do to the worth and the distribution of the states.
     fn serve(&mut self, gpus: i32, worth: &[f64], share: &[f64], rise: &mut [f64], flow: &mut [f64]) {
+        if gpus == 1 {
+            // No others, so nothing depends on how likely a state is.
+            for (from, tos) in &self.rooms {
+                let best = tos.iter().map(|&to| worth[to]).max_by(f64::total_cmp);
+                rise[*from] += self.rate * best.map_or(0.0, |best| 1.0 - (worth[*from] - best));
+            }
+            return;
+        }
         for (offer, room) in &mut self.offers {
             let (from, tos) = &self.rooms[*room];
             let best = tos.iter().copied().max_by(|&a, &b| worth[a].total_cmp(&worth[b]));
