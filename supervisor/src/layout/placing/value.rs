@@ -20,8 +20,8 @@ use super::super::{ProfileIndex, StateIndex, Table};
 use super::rules::Rated;
 use super::{Cost, Placement, PlacementRule};
 
-/// The offered load assumed, as a share of all compute slices: that at which places matter most. Made for it the rule
-/// stays within 0.1 point of the one made for the true load, from half that load to overload.
+/// The offered load assumed, as a share of all compute slices: one at which places matter. On one GPU, at true loads
+/// from 0.5 to 0.95, the rule made for it is within 0.05 point of the optimum.
 const LOAD: f64 = 0.85;
 /// Sweeps at most; the order of the states settles after some 200.
 const SWEEPS: usize = 300;
