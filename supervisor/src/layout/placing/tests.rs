@@ -113,7 +113,6 @@ fn failures_over_all_orders_of_what_one_gpu_can_hold() {
     assert_eq!(failures(&table, &HighAndLow(table.clone())), 18);
     assert_eq!(failures(&table, &Rated::reachability(&table)), 16);
     assert_eq!(failures(&table, &driver(&table)), 15);
-    // No rule that does not know the rest does better.
     let unknown = Demand::unknown(&table).mix();
     assert_eq!(failures(&table, &DemandValue::solve(&table, &unknown, 1)), 14);
 }
