@@ -84,12 +84,12 @@ impl Table {
                 let wanted = slots.iter().filter(|slot| !pinned.contains(slot));
                 let all: Vec<Slot> = pinned.iter().chain(wanted).copied().collect();
                 let to = self.state_of(&all)?;
-                self.way(from, kept, &[self.bitset(to)])
+                self.way_to(from, kept, &[self.bitset(to)])
             }
-            Goal::Kinds(wanted) => self.way(from, kept, &self.layouts_of(kept, wanted)),
+            Goal::Kinds(wanted) => self.way_to(from, kept, &self.layouts_of(kept, wanted)),
             Goal::OneMoreKeepingIdle(profile) => {
                 kinds.push(profile);
-                self.way(from, kept, &self.layouts_of(kept, &kinds))
+                self.way_to(from, kept, &self.layouts_of(kept, &kinds))
             }
             Goal::OneMore(profile) => {
                 // One that stands is not destroyed for one to be made: that is none more.
@@ -141,7 +141,7 @@ impl Table {
     }
 
     /// The shortest way to one of these layouts.
-    fn way(&self, from: u64, kept: u64, goals: &[u64]) -> Result<Transition, NoWay> {
+    fn way_to(&self, from: u64, kept: u64, goals: &[u64]) -> Result<Transition, NoWay> {
         let rank = |to: u64| {
             let reachable = self.state(to).map_or(0, |state| self.reachable(state));
             ((from ^ to).count_ones(), Reverse(reachable), to)

@@ -84,7 +84,7 @@ fn every_pair_of_base_layouts_takes_the_fewest_steps() {
         let least = distances(&table, from, &[]);
         for &to in &states {
             // Past the reading of slots, which the test with pins takes part in.
-            let found = table.way(table.bitset(from), 0, &[table.bitset(to)]).unwrap();
+            let found = table.way_to(table.bitset(from), 0, &[table.bitset(to)]).unwrap();
             assert_eq!(found.steps.len(), least[&to], "{from:?} to {to:?}");
             // Legality of the steps is walked in the test with pins, for all starts as well.
             assert_eq!(found.to, to);
