@@ -10,6 +10,7 @@ mod batch;
 mod demo;
 mod layout;
 mod play;
+mod predict;
 mod run;
 mod sim;
 mod status;
@@ -42,6 +43,7 @@ enum Command {
     Demo(demo::Args),
     Status(status::Args),
     Layout(layout::Args),
+    Predict(predict::Args),
     Sim(sim::Args),
     Play(play::Args),
     Supervisor(supervisor::SupervisorArgs),
@@ -87,6 +89,7 @@ pub fn main() -> ExitCode {
         Command::Demo(args) => demo::main(args),
         Command::Status(args) => status::main(args),
         Command::Layout(args) => layout::main(&args),
+        Command::Predict(args) => predict::main(&args),
         Command::Sim(args) => sim::main(&args),
         Command::Play(args) => return play::main(&args),
         Command::Supervisor(args) => {

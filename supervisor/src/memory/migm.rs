@@ -26,13 +26,21 @@ use super::stretch::Stretch;
 use super::{Forecast, Law, Observation, Predictor, to_bytes, to_float};
 
 /// Two figures of a job, each followed by itself: a leak may be invisible to one of them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Migm {
+    /// CONVERGE: act when growth was recognised at so many successive observations.
+    converge: u32,
     reserved: Growth,
     allocated: Growth,
     now: f64,
     /// Successive observations at which growth was recognised.
     growing_for: u32,
+}
+
+impl Default for Migm {
+    fn default() -> Self {
+        Self::new(GROWING_FOR)
+    }
 }
 
 /// One figure of a job: its peak, the stretch it is in, and the trend of that.
@@ -283,6 +291,18 @@ impl Trend {
 }
 
 impl Migm {
+    /// Acts when growth was recognised at so many successive observations.
+    #[must_use]
+    pub fn new(converge: u32) -> Self {
+        Self {
+            converge,
+            reserved: Growth::default(),
+            allocated: Growth::default(),
+            now: 0.0,
+            growing_for: 0,
+        }
+    }
+
     fn outlook(&self, horizon: f64) -> Outlook {
         let known = self.allocated.peak > 0.0;
         // A leak outside the framework's allocator is as steady as one inside; fragments come by chance, and end.
@@ -337,7 +357,7 @@ impl Predictor for Migm {
             low: to_bytes(low),
             high: to_bytes(outlook.high.max(likely)),
             decides: to_bytes(low),
-            converged: settled && (!outlook.grows() || self.growing_for >= GROWING_FOR),
+            converged: settled && (!outlook.grows() || self.growing_for >= self.converge),
             law: outlook.law,
             horizon_used,
             trusted_to: outlook.trusted_to,
