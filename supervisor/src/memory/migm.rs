@@ -17,8 +17,8 @@
 //!    the line of the allocated ones. Reserved bytes that rise unsteadily over level ones are fragments.
 
 use super::constants::{
-    BASE_SHARE, DRIFT_SHARE, FOLLOWING_SHARE, GLANCE, GROWING_FOR, HASTE, JUMP_SHARE, MIGM_FIRST, NEWS_SHARE,
-    QUARTERS_FROM, REACH, REGIME_SHARE, STEADY_REACH, STEEP_REACH, UNKNOWN_AHEAD,
+    BASE_SHARE, DRIFT_SHARE, FAINT, FOLLOWING_SHARE, FRAGMENTS_SHARE, GLANCE, GROWING_FOR, HASTE, JUMP_SHARE,
+    MIGM_FIRST, NEWS_SHARE, QUARTERS_FROM, REACH, REGIME_SHARE, STEADY_REACH, STEEP_REACH, UNKNOWN_AHEAD,
 };
 use super::line::Line;
 use super::shape::Shape;
@@ -174,7 +174,9 @@ impl Growth {
                 return None;
             }
             let shape = part.shape();
-            if shape == Shape::Level || (shape == Shape::Unclear && share > 1) {
+            // The longer it is seen, the more a rise that has no law has to stand out to be worth a likely figure.
+            let faint = part.points.len() >= 2 * QUARTERS_FROM && fit.slope() < FAINT * fit.slope_error();
+            if shape == Shape::Level || (shape == Shape::Unclear && (share > 1 || faint)) {
                 continue;
             }
             return Some(Trend {
@@ -189,10 +191,11 @@ impl Growth {
         None
     }
 
-    /// Whether it rises at all.
-    fn rises(&self) -> bool {
+    /// Whether it rises, and by [`FRAGMENTS_SHARE`] of the pace of `other` at least.
+    fn rises_with(&self, other: &Self) -> bool {
         let fit = self.stretch.fit();
-        fit.slope() > fit.confident() * fit.slope_error()
+        let enough = FRAGMENTS_SHARE * other.stretch.fit().slope();
+        fit.slope() > fit.certain() * fit.slope_error() && fit.slope() >= enough
     }
 
     /// What has been seen is what will be.
@@ -222,7 +225,10 @@ impl Growth {
                 return self.flat(Law::Settling, now, horizon);
             }
             Shape::Line { coarse, steady: true } => (coarse, STEADY_REACH),
-            Shape::Line { coarse, steady: false } => (coarse, REACH),
+            Shape::Line {
+                coarse,
+                steady: false,
+            } => (coarse, REACH),
             Shape::Steepening { coarse } => (coarse, STEEP_REACH),
         };
         let steepens = matches!(trend.shape, Shape::Steepening { .. });
@@ -306,7 +312,7 @@ impl Migm {
     fn outlook(&self, horizon: f64) -> Outlook {
         let known = self.allocated.peak > 0.0;
         // A leak outside the framework's allocator is as steady as one inside; fragments come by chance, and end.
-        let fragments = known && !self.allocated.rises();
+        let fragments = known && !self.allocated.rises_with(&self.reserved);
         let reserved = self.reserved.outlook(self.now, horizon, fragments);
         if !known || reserved.grows() {
             return reserved;
@@ -336,10 +342,20 @@ impl Predictor for Migm {
             self.allocated.observe(seen.x, to_float(allocated));
         }
         let grows = |figure: &Growth| {
-            matches!(figure.trend, Some(Trend { shape: Shape::Line { .. } | Shape::Steepening { .. }, .. }))
+            matches!(
+                figure.trend,
+                Some(Trend {
+                    shape: Shape::Line { .. } | Shape::Steepening { .. },
+                    ..
+                })
+            )
         };
         let growing = grows(&self.reserved) || grows(&self.allocated);
-        self.growing_for = if growing { self.growing_for.saturating_add(1) } else { 0 };
+        self.growing_for = if growing {
+            self.growing_for.saturating_add(1)
+        } else {
+            0
+        };
     }
 
     fn forecast(&self, horizon: Option<f64>) -> Option<Forecast> {
@@ -478,12 +494,17 @@ mod tests {
         levels[12] = 4 * GIB;
         let forecast = run(&shapes::Shape { levels }, 60).forecast(Some(59.0)).unwrap();
         assert_eq!(forecast.peak, 4 * GIB);
-        assert!((to_float(forecast.level) / exact - 1.0).abs() < 1e-3, "{forecast:?}");
+        assert!(
+            (to_float(forecast.level) / exact - 1.0).abs() < 1e-3,
+            "{forecast:?}"
+        );
     }
 
     #[test]
     fn a_leak_that_starts_late_is_seen() {
-        let levels = (0..400_u64).map(|x| 4 * GIB + x.saturating_sub(200) * 8 * MIB).collect();
+        let levels = (0..400_u64)
+            .map(|x| 4 * GIB + x.saturating_sub(200) * 8 * MIB)
+            .collect();
         let forecast = run(&shapes::Shape { levels }, 300).forecast(Some(399.0)).unwrap();
         assert!(matches!(forecast.law, Law::Line | Law::Convex), "{forecast:?}");
         assert!(forecast.decides > 5 * GIB, "{forecast:?}");
@@ -510,7 +531,10 @@ mod tests {
         assert_eq!(alone.decides, seen(29).reserved, "{alone:?}");
         let forecast = both.forecast(Some(99.0)).unwrap();
         let end = seen(99).reserved;
-        assert!(forecast.decides.abs_diff(end) < 512 * MIB, "{forecast:?} for {end}");
+        assert!(
+            forecast.decides.abs_diff(end) < 512 * MIB,
+            "{forecast:?} for {end}"
+        );
     }
 
     #[test]
