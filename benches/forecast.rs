@@ -1,8 +1,9 @@
 //! How good forecasts are on made-up runs of every class, with the goal beside each figure, and what they cost.
 //!
-//! `cargo bench --bench forecast -- [--seeds N] [--traces DIR] [--trade]`: N runs a class (100 unless given; a run's
-//! seed is its number, and none of them was used to choose a constant below 1,000,000). `--traces` adds a folder of
-//! logs. `--trade` prints instead how CONVERGE trades lead against false moves.
+//! `cargo bench --bench forecast -- [--seeds N] [--traces DIR] [--trade | --families]`: N runs a class (100 unless
+//! given), of seeds that no constant was chosen on. `--traces` adds a folder of logs. `--trade` prints instead how
+//! CONVERGE trades lead against false moves; `--families` calibrates the width of the bounds on all families but one,
+//! and scores that one.
 #![expect(clippy::expect_used, reason = "a benchmark ends at its first surprise")]
 
 use std::hint::black_box;
@@ -11,14 +12,15 @@ use std::time::Instant;
 
 use migm_supervisor::memory::generate::{Class, line};
 use migm_supervisor::memory::{
-    Converge, Law, Method, Migm, Observation, On, Paper, Policy, Predictor, Reading, Run, Score, ScoreTrack,
-    Start, errors, policy_cost, quantile, replay, runs, score,
+    Converge, Law, Margins, Method, Migm, Observation, On, Paper, Policy, Predictor, Reading, Run, Score,
+    ScoreTrack, Start, errors, policy_cost, quantile, replay, runs, score,
 };
 
 struct Given {
     seeds: u64,
     traces: Option<PathBuf>,
     trade: bool,
+    families: bool,
 }
 
 fn given() -> Given {
@@ -26,6 +28,7 @@ fn given() -> Given {
         seeds: 100,
         traces: None,
         trade: false,
+        families: false,
     };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
@@ -33,6 +36,7 @@ fn given() -> Given {
             "--seeds" => given.seeds = arguments.next().and_then(|n| n.parse().ok()).expect("--seeds N"),
             "--traces" => given.traces = Some(arguments.next().expect("--traces DIR").into()),
             "--trade" => given.trade = true,
+            "--families" => given.families = true,
             _ => {}
         }
     }
@@ -40,7 +44,7 @@ fn given() -> Given {
 }
 
 /// Seeds of the scored runs; the constants were chosen on those from 0 up.
-const UNSEEN: u64 = 1_000_000;
+const UNSEEN: u64 = 40_000_000;
 
 fn class_runs(class: Class, seeds: u64) -> Vec<Run> {
     (UNSEEN..UNSEEN + seeds).map(|seed| class.run(seed)).collect()
@@ -80,6 +84,10 @@ fn main() {
     }
     if given.trade {
         trade(&sets);
+        return;
+    }
+    if given.families {
+        families(&sets);
         return;
     }
     classes(&sets);
@@ -298,7 +306,9 @@ fn trade(sets: &[(&str, Vec<Run>)]) {
     };
     for observations in [1, 2, 3, 5, 8] {
         let name = format!("migm growing for {observations}");
-        row(name, &move || Box::new(Migm::new(observations)));
+        row(name, &move || {
+            Box::new(Migm::new(observations, Margins::default()))
+        });
     }
     for fits in [1, 2, 3, 5, 8] {
         for within in [0.01, 0.05, 0.2] {
@@ -308,6 +318,56 @@ fn trade(sets: &[(&str, Vec<Run>)]) {
                 Box::new(Paper::new(Reading::PerIteration, converge))
             });
         }
+    }
+}
+
+/// The widths that cost least on all families but one, and what they cost on that one.
+fn families(sets: &[(&str, Vec<Run>)]) {
+    let widths = [0.5, 1.0, 2.0];
+    let pairs: Vec<Margins> = widths
+        .iter()
+        .flat_map(|&lower| widths.map(|upper| Margins { lower, upper }))
+        .collect();
+    let scored: Vec<Vec<Score>> = sets
+        .iter()
+        .map(|(_, runs)| {
+            let of = |&margins: &Margins| {
+                score(
+                    runs,
+                    &move || Box::new(Migm::new(1, margins)),
+                    ScoreTrack::default(),
+                )
+            };
+            pairs.iter().map(of).collect()
+        })
+        .collect();
+    // Time lost, and slices larger than needed.
+    let loss = |score: &Score| score.cost + score.slice_cost;
+    let usual = pairs
+        .iter()
+        .position(|&pair| pair == Margins::default())
+        .expect("1 is among them");
+    println!(
+        "{:17} {:>20} {:>8} {:>12} {:>14} {:>20}",
+        "family left out", "best on the others", "cost", "false 1.05", "loss on it", "with widths of 1"
+    );
+    for (left, (name, _)) in sets.iter().enumerate() {
+        let on_others = |pair: usize| -> f64 {
+            let others = scored.iter().enumerate().filter(|&(family, _)| family != left);
+            others.map(|(_, scores)| loss(&scores[pair])).sum()
+        };
+        let best = (0..pairs.len())
+            .min_by(|&a, &b| on_others(a).total_cmp(&on_others(b)))
+            .expect("pairs");
+        let (held_out, ours) = (&scored[left][best], &scored[left][usual]);
+        println!(
+            "{name:17} {:>20} {:>8.4} {:>10.1} % {:>14.4} {:>20.4}",
+            format!("lower {} upper {}", pairs[best].lower, pairs[best].upper),
+            held_out.cost,
+            share(*held_out),
+            loss(held_out),
+            loss(ours),
+        );
     }
 }
 

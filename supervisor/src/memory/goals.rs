@@ -13,7 +13,7 @@ fn paper() -> Box<dyn Predictor + Send> {
 
 /// Runs that no constant was chosen on.
 fn made(class: Class) -> Vec<Run> {
-    (5_000_000..5_000_012).map(|seed| class.run(seed)).collect()
+    (50_000_000..50_000_012).map(|seed| class.run(seed)).collect()
 }
 
 #[test]

@@ -30,6 +30,7 @@ use super::{Forecast, Law, Observation, Predictor, to_bytes, to_float};
 pub struct Migm {
     /// CONVERGE: act when growth was recognised at so many successive observations.
     converge: u32,
+    margins: Margins,
     reserved: Growth,
     allocated: Growth,
     now: f64,
@@ -39,7 +40,25 @@ pub struct Migm {
 
 impl Default for Migm {
     fn default() -> Self {
-        Self::new(GROWING_FOR)
+        Self::new(GROWING_FOR, Margins::default())
+    }
+}
+
+/// How wide the bounds are, over what the scatter alone says: 1 unless they are calibrated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Margins {
+    /// Of the lower bound.
+    pub lower: f64,
+    /// Of the upper bound.
+    pub upper: f64,
+}
+
+impl Default for Margins {
+    fn default() -> Self {
+        Self {
+            lower: 1.0,
+            upper: 1.0,
+        }
     }
 }
 
@@ -213,7 +232,7 @@ impl Growth {
     }
 
     /// `fragments` says that nothing but chance makes an unsteady rise.
-    fn outlook(&self, now: f64, horizon: f64, fragments: bool) -> Outlook {
+    fn outlook(&self, now: f64, horizon: f64, fragments: bool, margins: Margins) -> Outlook {
         let Some(trend) = self.trend else {
             return self.flat(Law::Flat, now, horizon);
         };
@@ -232,7 +251,8 @@ impl Growth {
             Shape::Steepening { coarse } => (coarse, STEEP_REACH),
         };
         let steepens = matches!(trend.shape, Shape::Steepening { .. });
-        trend.outlook(steepens, now, horizon, coarse, now + reach * (now - trend.since))
+        let trusted_to = now + reach * (now - trend.since);
+        trend.outlook(steepens, (now, horizon, trusted_to), coarse, margins)
     }
 
     /// The likely figure by the line, and nothing to act on.
@@ -264,8 +284,14 @@ impl Trend {
         line.above() * line.line_error_at(horizon) + self.fit.sigma()
     }
 
-    fn outlook(&self, steepens: bool, now: f64, horizon: f64, coarse: f64, trusted_to: f64) -> Outlook {
-        let sure = |line: &Line| line.slope() - line.certain() * line.slope_error();
+    fn outlook(
+        &self,
+        steepens: bool,
+        (now, horizon, trusted_to): (f64, f64, f64),
+        coarse: f64,
+        margins: Margins,
+    ) -> Outlook {
+        let sure = |line: &Line| line.slope() - margins.lower * line.certain() * line.slope_error();
         let pace = if steepens {
             // Each line so far is a lower bound of what is to come; the latest ones are the best.
             sure(&self.later).max(sure(&self.latest))
@@ -289,7 +315,7 @@ impl Trend {
             law: if steepens { Law::Convex } else { Law::Line },
             likely,
             low: low.min(self.base / BASE_SHARE),
-            high: likely + bend / 2.0 + self.margin(straight, horizon),
+            high: likely + bend / 2.0 + margins.upper * self.margin(straight, horizon),
             level,
             trusted_to,
         }
@@ -297,11 +323,12 @@ impl Trend {
 }
 
 impl Migm {
-    /// Acts when growth was recognised at so many successive observations.
+    /// Acts when growth was recognised at so many successive observations, with bounds of this width.
     #[must_use]
-    pub fn new(converge: u32) -> Self {
+    pub fn new(converge: u32, margins: Margins) -> Self {
         Self {
             converge,
+            margins,
             reserved: Growth::default(),
             allocated: Growth::default(),
             now: 0.0,
@@ -313,11 +340,11 @@ impl Migm {
         let known = self.allocated.peak > 0.0;
         // A leak outside the framework's allocator is as steady as one inside; fragments come by chance, and end.
         let fragments = known && !self.allocated.rises_with(&self.reserved);
-        let reserved = self.reserved.outlook(self.now, horizon, fragments);
+        let reserved = self.reserved.outlook(self.now, horizon, fragments, self.margins);
         if !known || reserved.grows() {
             return reserved;
         }
-        let allocated = self.allocated.outlook(self.now, horizon, false);
+        let allocated = self.allocated.outlook(self.now, horizon, false, self.margins);
         // Tensors that fill a pool taken before do not take more of the device.
         let follows = self.reserved.stretch.rise() >= FOLLOWING_SHARE * self.allocated.stretch.rise();
         if !follows || !allocated.grows() {

@@ -43,7 +43,7 @@ pub use announced::announced;
 pub use cost::{Cost, Policy, cost, ladder};
 pub use decide::{Costs, Judgement, Situation, Verdict, after_oom, decide, judge};
 pub use maximum::Maximum;
-pub use migm::Migm;
+pub use migm::{Margins, Migm};
 pub use paper::{Converge, Paper, Reading};
 pub use replay::{On, Replay, Warning, predicted_at, replay};
 pub use score::{Score, Track as ScoreTrack, errors, policy_cost, quantile, score, score_on_sizes};
