@@ -4,10 +4,10 @@
 //! |---|---|---|
 //! | z of the bound | 99 % | 2.326, one-sided: only a peak above the bound hurts |
 //! | first forecast | nothing | 4 observations: a line has 2 parameters, so 2 are left for its error |
-//! | CONVERGE | named, not defined | 3 successive fits, at the same horizon, within 5 % of the last |
+//! | CONVERGE | named, not defined | 3 successive fits, at the same horizon, within 5 % of the last; [`super::Migm`]: growth recognised |
 //! | m per iteration | requested tensor bytes | the same; peak of reserved bytes where no framework reports |
 //! | ratio | a line on the inverse reuse ratio | requested / physical, never below 1 |
-//! | horizon unknown | not treated | as far again as the job has run |
+//! | horizon unknown | not treated | as far again as the job has run; [`super::Migm`]: a quarter further |
 
 /// Probability that one observation stays below a bound.
 pub const CONFIDENCE: f64 = 0.99;
