@@ -42,7 +42,7 @@ pub const DRIFT_SHARE: f64 = 0.01;
 pub const BASE_SHARE: f64 = 0.2;
 /// Growth in one observation by more than this share of what the regime began with is start-up as well, or the rise of
 /// a tooth.
-pub const HASTE: f64 = 0.05;
+pub const HASTE: f64 = 0.065;
 /// A pause between two samples counts as so many of their usual distance at most: a gap was not seen to be growth.
 pub const LONGEST_PAUSE: f64 = 4.0;
 /// Growth is news where the level comes within this share of the peak: below, it was held before.
