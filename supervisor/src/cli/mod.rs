@@ -11,6 +11,7 @@ mod demo;
 mod layout;
 mod node;
 mod play;
+mod predict;
 mod run;
 mod sim;
 mod status;
@@ -44,6 +45,7 @@ enum Command {
     Status(status::Args),
     Node(node::Args),
     Layout(layout::Args),
+    Predict(predict::Args),
     Sim(sim::Args),
     Play(play::Args),
     Supervisor(supervisor::SupervisorArgs),
@@ -90,6 +92,7 @@ pub fn main() -> ExitCode {
         Command::Status(args) => status::main(args),
         Command::Node(args) => node::main(args),
         Command::Layout(args) => layout::main(&args),
+        Command::Predict(args) => predict::main(&args),
         Command::Sim(args) => sim::main(&args),
         Command::Play(args) => return play::main(&args),
         Command::Supervisor(args) => {

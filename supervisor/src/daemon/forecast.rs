@@ -3,7 +3,7 @@
 use migm_shared::clock::Clock;
 use migm_shared::report::Sample;
 
-use crate::memory::{Costs, Method, Observation, Situation, Track as Series, Verdict, decide};
+use crate::memory::{Costs, Keeping, Method, Observation, Situation, Track as Series, Verdict, decide};
 
 /// Seconds that one observation covers where a program passes no iteration marks.
 const STEP: f64 = 0.1;
@@ -130,11 +130,18 @@ impl Track {
         let situation = Situation {
             slice_bytes: against.slice,
             unaccounted_bytes: against.unaccounted,
+            // At the pace so far; nothing is known of it at the very start.
+            pace: if forecast.now > 0.0 {
+                against.work_done / forecast.now
+            } else {
+                0.0
+            },
             work_done: against.work_done,
             costs: Costs {
-                after_move: against.relaunch,
-                after_oom: against.relaunch,
+                relaunch: against.relaunch,
+                reconfiguration: 0.0,
             },
+            keeping: Keeping::Nothing,
         };
         Some(Weighed {
             peak: forecast.peak,
