@@ -11,6 +11,7 @@ mod demo;
 mod layout;
 mod play;
 mod run;
+mod serve;
 mod sim;
 mod status;
 mod supervisor;
@@ -42,6 +43,7 @@ enum Command {
     Demo(demo::Args),
     Status(status::Args),
     Layout(layout::Args),
+    Serve(serve::Args),
     Sim(sim::Args),
     Play(play::Args),
     Supervisor(supervisor::SupervisorArgs),
@@ -87,6 +89,7 @@ pub fn main() -> ExitCode {
         Command::Demo(args) => demo::main(args),
         Command::Status(args) => status::main(args),
         Command::Layout(args) => layout::main(&args),
+        Command::Serve(args) => serve::main(&args),
         Command::Sim(args) => sim::main(&args),
         Command::Play(args) => return play::main(&args),
         Command::Supervisor(args) => {
