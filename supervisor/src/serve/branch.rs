@@ -299,57 +299,96 @@ fn best_gpu(best: &mut Option<(f64, Branch)>, column: usize, value: f64, limit: 
     }
 }
 
-/// GPUs by column that hold so many slices of each size, as cheap as a short search finds.
+/// GPUs by column that hold so many slices of each size, as cheap as a short search finds. What the continuous
+/// answer takes for certain is taken, so that the search is over a few GPUs however many are needed.
 pub(super) fn pack(master: &Master, need: &[i64]) -> Option<Vec<u32>> {
+    let none = vec![0; master.columns.len()];
+    let relaxed = enclose(master, need, &none, false)?;
+    let certain: Vec<i64> = relaxed
+        .iter()
+        .map(|&count| (floor(count) - LEFT_OPEN).max(0))
+        .collect();
+    let up = || {
+        relaxed
+            .iter()
+            .map(|&count| -floor(-(count - WHOLE)))
+            .collect::<Vec<i64>>()
+    };
+    let whole = match enclose(master, need, &certain, true) {
+        Some(more) => certain
+            .iter()
+            .zip(more)
+            .map(|(&sure, more)| sure + floor(more + 0.5))
+            .collect(),
+        None => up(),
+    };
+    let held = |size: usize| -> i64 {
+        let columns = master.columns.iter().zip(&whole);
+        columns.map(|(column, &count)| column.counts[size] * count).sum()
+    };
+    let in_stock = |kind: usize| {
+        let of_kind = master
+            .columns
+            .iter()
+            .zip(&whole)
+            .filter(|(column, _)| column.kind == kind);
+        let used: i64 = of_kind.map(|(_, count)| count).sum();
+        master.stock[kind].is_none_or(|stock| used <= i64::from(stock))
+    };
+    let legal = (0..need.len()).all(|size| held(size) >= need[size]) && (0..master.stock.len()).all(in_stock);
+    if !legal {
+        return None;
+    }
+    whole.iter().map(|&count| u32::try_from(count).ok()).collect()
+}
+
+/// GPUs of each layout that the continuous answer takes and the search may still take back.
+const LEFT_OPEN: i64 = 2;
+/// Nodes of the search for whole GPUs.
+const PACK_NODES: u64 = 200;
+
+fn floor(count: f64) -> i64 {
+    #[expect(clippy::cast_possible_truncation, reason = "a count of GPUs")]
+    let floor = (count + WHOLE).floor() as i64;
+    floor
+}
+
+/// The cheapest GPUs, in parts or whole, that hold what is needed beside those already taken.
+fn enclose(master: &Master, need: &[i64], taken: &[i64], whole: bool) -> Option<Vec<f64>> {
     let mut program = Program::new(OptimizationDirection::Minimize);
     let most = i32::try_from(need.iter().sum::<i64>()).ok()?;
     let gpus: Vec<Variable> = master
         .columns
         .iter()
-        .map(|column| program.add_integer_var(column.price as f64 / PRICE_UNIT as f64, (0, most)))
+        .map(|column| {
+            let price = column.price as f64 / PRICE_UNIT as f64;
+            if whole {
+                program.add_integer_var(price, (0, most))
+            } else {
+                program.add_var(price, (0.0, f64::INFINITY))
+            }
+        })
         .collect();
-    for (size, &count) in need.iter().enumerate().filter(|(_, count)| **count > 0) {
-        let holding = master
-            .columns
-            .iter()
-            .zip(&gpus)
-            .filter(|(column, _)| column.counts[size] > 0);
-        let row: Vec<(Variable, f64)> = holding
-            .map(|(column, &gpu)| (gpu, column.counts[size] as f64))
-            .collect();
-        program.add_constraint(&row, ComparisonOp::Ge, count as f64);
+    for (size, &count) in need.iter().enumerate() {
+        let columns = || master.columns.iter().map(|column| column.counts[size]);
+        let left = count - columns().zip(taken).map(|(held, gpus)| held * gpus).sum::<i64>();
+        if left > 0 {
+            let row = columns().zip(&gpus).filter(|(held, _)| *held > 0);
+            let row: Vec<(Variable, f64)> = row.map(|(held, &gpu)| (gpu, held as f64)).collect();
+            program.add_constraint(&row, ComparisonOp::Ge, left as f64);
+        }
     }
     for (kind, stock) in master.stock.iter().enumerate() {
         if let Some(stock) = stock {
-            let all = master
-                .columns
-                .iter()
-                .zip(&gpus)
-                .filter(|(column, _)| column.kind == kind);
-            let row: Vec<(Variable, f64)> = all.map(|(_, &gpu)| (gpu, 1.0)).collect();
-            program.add_constraint(&row, ComparisonOp::Le, f64::from(*stock));
+            let of_kind = || (0..gpus.len()).filter(|&column| master.columns[column].kind == kind);
+            let row: Vec<(Variable, f64)> = of_kind().map(|column| (gpus[column], 1.0)).collect();
+            let left = i64::from(*stock) - of_kind().map(|column| taken[column]).sum::<i64>();
+            program.add_constraint(&row, ComparisonOp::Le, left as f64);
         }
     }
     let mut options = SolveOptions::default();
-    options.node_limit = Some(200);
+    options.node_limit = Some(PACK_NODES);
     let outcome = program.solve_with(options).ok()?;
     let solution = outcome.solution()?;
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "between 0 and 2^31"
-    )]
-    let whole: Vec<u32> = gpus
-        .iter()
-        .map(|&gpu| solution.var_value(gpu).round() as u32)
-        .collect();
-    let held = |size: usize| {
-        let columns = master.columns.iter().zip(&whole);
-        columns
-            .map(|(column, &count)| column.counts[size] * i64::from(count))
-            .sum::<i64>()
-    };
-    (0..need.len())
-        .all(|size| held(size) >= need[size])
-        .then_some(whole)
+    Some(gpus.iter().map(|&gpu| solution.var_value(gpu)).collect())
 }
