@@ -13,6 +13,7 @@ mod quiet;
 
 use std::process::{Command, ExitCode};
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use migm_shared::page::CounterPage;
@@ -23,6 +24,8 @@ type Free = unsafe extern "C" fn(u64) -> i32;
 type Launch = unsafe extern "C" fn() -> i32;
 
 const SIZE: usize = 2 << 20;
+/// Threads of the rows where several allocate at once.
+const COLLIDING: usize = 8;
 /// Child processes for each figure.
 const ROUNDS: usize = 11;
 /// A child goes on for this long, in batches.
@@ -30,7 +33,7 @@ const SPENT_NS: f64 = 40e6;
 const BATCH: u32 = 1_000;
 const LIMIT: Duration = Duration::from_secs(20);
 /// The most instructions that the hooks may add to a call.
-const CEILINGS: [(&str, f64); 3] = [("alloc", 150.0), ("free", 115.0), ("launch", 0.0)];
+const CEILINGS: [(&str, f64); 3] = [("alloc", 130.0), ("free", 100.0), ("launch", 0.0)];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
@@ -38,7 +41,14 @@ fn main() -> ExitCode {
     match arguments[..] {
         [_, "--child", "counted", ..] => counted(),
         [_, "--child", "churn", live] => churn(live.parse().expect("count")),
-        [_, "--child", threads, live] => child(threads.parse().expect("count"), live.parse().expect("count")),
+        [_, "--child", "floor", _] => floor(),
+        [_, "--child", threads, live] => {
+            child(
+                threads.parse().expect("count"),
+                live.parse().expect("count"),
+                &|call| call(),
+            );
+        }
         _ => {
             let place = Place::new();
             let preloads = quiet::preloads();
@@ -57,6 +67,7 @@ fn times(place: &Place, preloads: &[Preload]) {
         "CPU ns per cuMemAlloc + cuMemFree pair over a quiet driver: median [10 % 90 %] of {ROUNDS} runs"
     );
     println!("churn: one thread, any of the live allocations is freed and made again");
+    println!("floor: no hook; the program itself keeps one total and its peak, which all threads share");
     println!("wall ns of single pairs, at one thread: 50 %, 99 % and 99.9 % (reading the clock included)\n");
     println!(
         "threads  live     preload     ns a pair               added                  50 %   99 %  99.9 %"
@@ -67,7 +78,11 @@ fn times(place: &Place, preloads: &[Preload]) {
                 continue;
             }
             let mut runs = vec![Vec::new(); preloads.len()];
+            let mut floors = Vec::new();
             for _ in 0..ROUNDS {
+                if threads == "8" {
+                    floors.extend(run(place, &preloads[0], "floor", live));
+                }
                 for (runs, preload) in runs.iter_mut().zip(preloads) {
                     // One that has locked up or failed will do so again.
                     if runs.last() != Some(&None) {
@@ -79,6 +94,19 @@ fn times(place: &Place, preloads: &[Preload]) {
                 let figures = runs[run].iter().flatten();
                 figures.filter_map(|run| run.get(at).copied()).collect()
             };
+            if threads == "8" {
+                let floors: Vec<f64> = floors.iter().filter_map(|run| run.first().copied()).collect();
+                let added = Spread::of_difference(&floors, &column(0, 0));
+                println!(
+                    "{threads:7}  {live:7}  {:10}  {:22}  {:22}  {:>5}  {:>5}  {:>6}",
+                    "floor",
+                    shown(Spread::of(&floors), 1),
+                    shown(added, 1),
+                    "-",
+                    "-",
+                    "-"
+                );
+            }
             for (index, preload) in preloads.iter().enumerate() {
                 let added = Spread::of_difference(&column(index, 0), &column(0, 0));
                 let tail = [1, 2, 3].map(|at| Spread::of(&column(index, at)));
@@ -142,7 +170,23 @@ impl Driver {
     }
 }
 
-fn child(threads: usize, live: usize) {
+/// The least that any exact count costs where threads collide: one total and its peak for the device.
+fn floor() {
+    #[repr(align(128))]
+    struct Pair(AtomicU64, AtomicU64);
+    static PAIR: Pair = Pair(AtomicU64::new(0), AtomicU64::new(0));
+    child(COLLIDING, 0, &|call| {
+        let live = PAIR.0.fetch_add(1, Relaxed) + 1;
+        if live > PAIR.1.load(Relaxed) {
+            PAIR.1.fetch_max(live, Relaxed);
+        }
+        call();
+        PAIR.0.fetch_sub(1, Relaxed);
+    });
+}
+
+/// Allocates and frees in turn on each thread; `around` is called with each free.
+fn child(threads: usize, live: usize, around: &(impl Fn(&dyn Fn()) + Sync)) {
     let driver = Driver::load();
     for _ in 0..live {
         driver.alloc();
@@ -154,7 +198,8 @@ fn child(threads: usize, live: usize) {
         let (mut pairs, begun) = (0_u32, cpu_ns());
         let spent = loop {
             for _ in 0..BATCH {
-                driver.free(driver.alloc());
+                let pointer = driver.alloc();
+                around(&|| driver.free(pointer));
             }
             pairs += BATCH;
             let spent = cpu_ns() - begun;

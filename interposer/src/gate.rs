@@ -52,12 +52,13 @@ pub fn allocate_at_most(
     most: impl FnOnce() -> u64,
     granted: impl FnOnce() -> Option<Grant>,
 ) -> Status {
-    let call = || allocate_uncapped(real, asked, granted);
-    if cap::is_set() {
-        capped(Attachment::current_device, most(), call)
-    } else {
-        call()
-    }
+    let claim = match claim(Attachment::current_device, most) {
+        Ok(claim) => claim,
+        Err(cap::Refused) => return OUT_OF_MEMORY,
+    };
+    let status = allocate_uncapped(real, asked, granted);
+    drop(claim);
+    status
 }
 
 /// An allocation of memory that no cap is on.
@@ -88,32 +89,38 @@ pub fn create<T>(
     real: impl FnOnce() -> Status,
     then: impl FnOnce(Status) -> T,
 ) -> Status {
-    let call = || answered(real, then);
+    let claim = match claim(device, || asked) {
+        Ok(claim) => claim,
+        Err(cap::Refused) => return OUT_OF_MEMORY,
+    };
+    let status = answered(real, then);
+    drop(claim);
+    status
+}
+
+/// What the job's cap, if there is one, sets aside for a call that asks for device memory; to be dropped when the
+/// call is made and recorded. A call from within another hook does not ask again.
+#[inline(always)]
+fn claim(
+    device: impl FnOnce(&Attachment) -> Option<usize>,
+    asked: impl FnOnce() -> u64,
+) -> Result<Option<cap::Claim>, cap::Refused> {
     if cap::is_set() {
-        capped(device, asked, call)
+        claim_capped(device, asked())
     } else {
-        call()
+        Ok(None)
     }
 }
 
-/// Makes `call`, which asks for device memory, if the job's cap allows it. A call from within another hook does not
-/// ask again.
 #[cold]
-fn capped(
+fn claim_capped(
     device: impl FnOnce(&Attachment) -> Option<usize>,
     asked: u64,
-    call: impl FnOnce() -> Status,
-) -> Status {
+) -> Result<Option<cap::Claim>, cap::Refused> {
     if Thread::with(|thread| thread.inside.get()) {
-        return call();
+        return Ok(None);
     }
-    let claimed = unseen(|| ours(|| cap::claim(device, asked)));
-    match claimed {
-        Some(Err(cap::Refused)) => OUT_OF_MEMORY,
-        // Kept until the call is made and recorded.
-        Some(Ok(_claim)) => call(),
-        None => call(),
-    }
+    unseen(|| ours(|| cap::claim(device, asked))).unwrap_or(Ok(None))
 }
 
 /// Runs `body`, which makes the `real` call, with nested hooks forwarded unseen; within another hook the real call

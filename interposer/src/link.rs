@@ -1,6 +1,6 @@
 //! The connection to the supervisor. Nothing here waits, but for the one answer at the start.
 
-use std::ffi::c_int;
+use std::ffi::{c_char, c_int};
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -36,7 +36,7 @@ pub fn connect(path: &Path, deadline: Instant) -> Option<Socket> {
         return None;
     }
     for (place, &byte) in address.sun_path.iter_mut().zip(bytes) {
-        *place = byte.cast_signed();
+        *place = c_char::from_ne_bytes([byte]);
     }
     let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: takes numbers only.

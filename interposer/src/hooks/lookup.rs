@@ -174,171 +174,80 @@ unsafe extern "C" fn course_of_dlopen(file: *const c_char, mode: c_int) -> Cours
     }
 }
 
-/// `dlsym`: saves the arguments, asks what to do, and jumps on with the program's own return address
-/// in place. The C library reads the caller from it to answer `RTLD_NEXT`; an ordinary call would make every
-/// wrapper that uses `RTLD_NEXT` find itself.
-///
-/// # Safety
-/// As the C library's.
-#[cfg(target_arch = "x86_64")]
-#[unsafe(naked)]
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
-    naked_asm!(
-        "push rdi",
-        "push rsi",
-        "sub rsp, 8",
-        "call {course}",
-        "add rsp, 8",
-        "pop rsi",
-        "pop rdi",
-        "test rax, rax",
-        "jz 2f",
-        "jmp rax",
-        "2:",
-        "mov rax, rdx",
-        "ret",
-        course = sym course_of_dlsym,
-    )
+/// Makes a function of the C library ours: it saves the arguments, asks `course` what to do, and jumps on with the
+/// program's own return address in place. The C library reads the caller from it, `dlsym` to answer `RTLD_NEXT` and
+/// `dlopen` to find its search path; an ordinary call would make every wrapper that uses `RTLD_NEXT` find itself.
+/// Three arguments are saved whatever the function takes: a word more costs nothing and keeps the stack aligned.
+macro_rules! asks_first {
+    ($(#[$doc:meta])* fn $name:ident($($argument:ident: $type:ty),+), $course:path) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As the C library's.
+        #[cfg(target_arch = "x86_64")]
+        #[unsafe(naked)]
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C" fn $name($($argument: $type),+) -> *mut c_void {
+            naked_asm!(
+                "push rdi",
+                "push rsi",
+                "push rdx",
+                "call {course}",
+                "mov r11, rdx",
+                "pop rdx",
+                "pop rsi",
+                "pop rdi",
+                "test rax, rax",
+                "jz 2f",
+                "jmp rax",
+                "2:",
+                "mov rax, r11",
+                "ret",
+                course = sym $course,
+            )
+        }
+
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As the C library's.
+        #[cfg(target_arch = "aarch64")]
+        #[unsafe(naked)]
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C" fn $name($($argument: $type),+) -> *mut c_void {
+            naked_asm!(
+                "stp x29, x30, [sp, #-48]!",
+                "mov x29, sp",
+                "stp x0, x1, [sp, #16]",
+                "str x2, [sp, #32]",
+                "bl {course}",
+                "mov x16, x0",
+                "mov x17, x1",
+                "ldp x0, x1, [sp, #16]",
+                "ldr x2, [sp, #32]",
+                "ldp x29, x30, [sp], #48",
+                "cbz x16, 2f",
+                "br x16",
+                "2:",
+                "mov x0, x17",
+                "ret",
+                course = sym $course,
+            )
+        }
+    };
 }
 
-/// `dlopen`, as [`dlsym`]: the C library reads the caller to find its search path.
-///
-/// # Safety
-/// As the C library's.
-#[cfg(target_arch = "x86_64")]
-#[unsafe(naked)]
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn dlopen(file: *const c_char, mode: c_int) -> *mut c_void {
-    naked_asm!(
-        "push rdi",
-        "push rsi",
-        "sub rsp, 8",
-        "call {course}",
-        "add rsp, 8",
-        "pop rsi",
-        "pop rdi",
-        "test rax, rax",
-        "jz 2f",
-        "jmp rax",
-        "2:",
-        "mov rax, rdx",
-        "ret",
-        course = sym course_of_dlopen,
-    )
+asks_first! {
+    /// Finds a function by name: ours in place of the driver's.
+    fn dlsym(handle: *mut c_void, name: *const c_char), course_of_dlsym
 }
 
-/// `dlvsym`, as [`dlsym`] with a version.
-///
-/// # Safety
-/// As the C library's.
-#[cfg(target_arch = "x86_64")]
-#[unsafe(naked)]
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn dlvsym(
-    handle: *mut c_void,
-    name: *const c_char,
-    version: *const c_char,
-) -> *mut c_void {
-    naked_asm!(
-        "push rdi",
-        "push rsi",
-        "push rdx",
-        "call {course}",
-        "mov r11, rdx",
-        "pop rdx",
-        "pop rsi",
-        "pop rdi",
-        "test rax, rax",
-        "jz 2f",
-        "jmp rax",
-        "2:",
-        "mov rax, r11",
-        "ret",
-        course = sym course_of_dlvsym,
-    )
+asks_first! {
+    /// `dlsym` with a version.
+    fn dlvsym(handle: *mut c_void, name: *const c_char, version: *const c_char), course_of_dlvsym
 }
 
-/// `dlsym`; see the form for x86-64.
-///
-/// # Safety
-/// As the C library's.
-#[cfg(target_arch = "aarch64")]
-#[unsafe(naked)]
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
-    naked_asm!(
-        "stp x29, x30, [sp, #-32]!",
-        "mov x29, sp",
-        "stp x0, x1, [sp, #16]",
-        "bl {course}",
-        "mov x16, x0",
-        "mov x17, x1",
-        "ldp x0, x1, [sp, #16]",
-        "ldp x29, x30, [sp], #32",
-        "cbz x16, 2f",
-        "br x16",
-        "2:",
-        "mov x0, x17",
-        "ret",
-        course = sym course_of_dlsym,
-    )
-}
-
-/// `dlopen`; see the form for x86-64.
-///
-/// # Safety
-/// As the C library's.
-#[cfg(target_arch = "aarch64")]
-#[unsafe(naked)]
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn dlopen(file: *const c_char, mode: c_int) -> *mut c_void {
-    naked_asm!(
-        "stp x29, x30, [sp, #-32]!",
-        "mov x29, sp",
-        "stp x0, x1, [sp, #16]",
-        "bl {course}",
-        "mov x16, x0",
-        "mov x17, x1",
-        "ldp x0, x1, [sp, #16]",
-        "ldp x29, x30, [sp], #32",
-        "cbz x16, 2f",
-        "br x16",
-        "2:",
-        "mov x0, x17",
-        "ret",
-        course = sym course_of_dlopen,
-    )
-}
-
-/// `dlvsym`; see the form for x86-64.
-///
-/// # Safety
-/// As the C library's.
-#[cfg(target_arch = "aarch64")]
-#[unsafe(naked)]
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn dlvsym(
-    handle: *mut c_void,
-    name: *const c_char,
-    version: *const c_char,
-) -> *mut c_void {
-    naked_asm!(
-        "stp x29, x30, [sp, #-48]!",
-        "mov x29, sp",
-        "stp x0, x1, [sp, #16]",
-        "str x2, [sp, #32]",
-        "bl {course}",
-        "mov x16, x0",
-        "mov x17, x1",
-        "ldp x0, x1, [sp, #16]",
-        "ldr x2, [sp, #32]",
-        "ldp x29, x30, [sp], #48",
-        "cbz x16, 2f",
-        "br x16",
-        "2:",
-        "mov x0, x17",
-        "ret",
-        course = sym course_of_dlvsym,
-    )
+asks_first! {
+    /// Loads a library: those that will bypass us are noted.
+    fn dlopen(file: *const c_char, mode: c_int), course_of_dlopen
 }

@@ -131,7 +131,7 @@ impl Table {
             .collect()
     }
 
-    /// Every full layout within reach of the empty GPU, as the slots taken in it.
+    /// Every full layout, as the slots taken in it; on a table from which nothing was taken out.
     pub fn layouts(&self) -> impl Iterator<Item = Vec<Slot>> + '_ {
         let full = (0..self.states.len()).map(StateIndex);
         full.filter(|state| self.edges[state.0].is_empty())
