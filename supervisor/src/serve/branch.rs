@@ -4,8 +4,8 @@
 //!    better than the best plan so far, the node is done.
 //! 2. The cheapest mixture of known covers is rounded: each service takes the cover it takes most of, and
 //!    [`pack`] finds GPUs for the slices.
-//! 3. If the mixture is whole, it is the best plan of the node. Else one fractional count of slices, or of
-//!    GPUs, is forced up in one child and down in the other; up first.
+//! 3. If the mixture is whole, it is the best plan of the node. Else one fractional count of GPUs, or of a
+//!    service's slices, is forced up in one child and down in the other; up first.
 //!
 //! The search ends with a proof, or when its nodes or its time are spent; then the lowest bound of the open nodes
 //! is the proof that is left.
@@ -263,40 +263,31 @@ impl Branch {
     }
 }
 
-/// The count farthest from a whole number: of slices where one is fractional, else of GPUs.
+/// The count farthest from a whole number: of GPUs where one is fractional, else of slices.
 fn branch(mixture: &Fractional, node: &Node) -> Option<Branch> {
-    let mut best: Option<(f64, Branch)> = None;
-    let mut consider = |what: What, value: f64, limit: Limit| {
-        let distance = (value - value.round()).abs();
-        if distance > WHOLE && best.as_ref().is_none_or(|(known, _)| distance > *known) {
-            best = Some((distance, Branch { what, limit, value }));
-        }
-    };
-    for (service, own) in mixture.covers.iter().enumerate().filter(|(_, own)| own.len() > 1) {
-        let sizes = own[0].0.len();
-        for size in 0..sizes {
-            let value = own
+    let counts = mixture.gpus.iter().zip(&node.gpus).enumerate();
+    let gpus = counts.map(|(column, (&value, &limit))| {
+        let what = What::Gpus(column);
+        Branch { what, limit, value }
+    });
+    let mixed = mixture.covers.iter().enumerate().filter(|(_, own)| own.len() > 1);
+    let slices = mixed.flat_map(|(service, own)| {
+        (0..own[0].0.len()).map(move |size| Branch {
+            what: What::Slices(service, size),
+            limit: node.slices[service].get(size).copied().unwrap_or(Limit::FREE),
+            value: own
                 .iter()
                 .map(|(counts, share)| counts[size] as f64 * share)
-                .sum();
-            let limit = node.slices[service].get(size).copied().unwrap_or(Limit::FREE);
-            consider(What::Slices(service, size), value, limit);
-        }
-    }
-    if best.is_none() {
-        for (column, (&value, &limit)) in mixture.gpus.iter().zip(&node.gpus).enumerate() {
-            best_gpu(&mut best, column, value, limit);
-        }
-    }
-    best.map(|(_, branch)| branch)
+                .sum(),
+        })
+    });
+    farthest(gpus).or_else(|| farthest(slices))
 }
 
-fn best_gpu(best: &mut Option<(f64, Branch)>, column: usize, value: f64, limit: Limit) {
-    let distance = (value - value.round()).abs();
-    if distance > WHOLE && best.as_ref().is_none_or(|(known, _)| distance > *known) {
-        let what = What::Gpus(column);
-        *best = Some((distance, Branch { what, limit, value }));
-    }
+fn farthest(branches: impl Iterator<Item = Branch>) -> Option<Branch> {
+    let distance = |branch: &Branch| (branch.value - branch.value.round()).abs();
+    let fractional = branches.filter(|branch| distance(branch) > WHOLE);
+    fractional.max_by(|a, b| distance(a).total_cmp(&distance(b)))
 }
 
 /// GPUs by column that hold so many slices of each size, as cheap as a short search finds. What the continuous

