@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand};
 mod batch;
 mod demo;
 mod layout;
+mod node;
 mod play;
 mod run;
 mod serve;
@@ -42,6 +43,7 @@ enum Command {
     Batch(batch::Args),
     Demo(demo::Args),
     Status(status::Args),
+    Node(node::Args),
     Layout(layout::Args),
     Serve(serve::Args),
     Sim(sim::Args),
@@ -88,6 +90,7 @@ pub fn main() -> ExitCode {
         Command::Batch(args) => batch::main(args),
         Command::Demo(args) => demo::main(args),
         Command::Status(args) => status::main(args),
+        Command::Node(args) => node::main(args),
         Command::Layout(args) => layout::main(&args),
         Command::Serve(args) => serve::main(&args),
         Command::Sim(args) => sim::main(&args),

@@ -11,6 +11,7 @@ use crate::control::{BatchSummary, JobStatus, Outcome};
 use crate::job::record::{AttemptLine, Clock};
 
 mod parts;
+pub mod picture;
 pub mod progress;
 pub mod status;
 pub mod table;

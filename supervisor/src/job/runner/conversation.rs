@@ -108,7 +108,12 @@ impl Runner {
                     time_scale: node.time_scale,
                 });
             }
-            Reply::BatchOpened { .. } | Reply::BatchJob(_) | Reply::BatchEnded(_) | Reply::Done => {}
+            Reply::BatchOpened { .. }
+            | Reply::BatchJob(_)
+            | Reply::BatchEnded(_)
+            | Reply::Done
+            | Reply::Cleared { .. }
+            | Reply::Grids(_) => {}
         }
         Ok(())
     }
