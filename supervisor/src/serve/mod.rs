@@ -17,6 +17,7 @@
 mod branch;
 mod configurations;
 mod cover;
+mod deployment;
 mod exact;
 mod fleet;
 mod input;
@@ -27,8 +28,10 @@ mod plan;
 mod points;
 mod problem;
 mod rows;
+pub mod transition;
 
 pub use configurations::configurations;
+pub use deployment::{DeployedGpu, DeployedSlice, Deployment, DeploymentError, Served, Tables};
 pub use exact::{Exact, lower_bound};
 pub use fleet::{Fleet, FleetError, Kind, Layout, PRICE_UNIT, Size, SizeIndex, price};
 pub use input::{DemandRow, On, ProfileRow, Profiles, parse_demand};
