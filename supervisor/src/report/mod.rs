@@ -11,6 +11,7 @@ use crate::control::{BatchSummary, JobStatus, Outcome};
 use crate::job::record::{AttemptLine, Clock};
 
 pub mod chart;
+pub mod deployment;
 mod parts;
 pub mod picture;
 pub mod progress;

@@ -250,8 +250,14 @@ mod tests {
         let read = Deployment::parse("p.json", &document("a", "7.5")).unwrap();
         assert_eq!((read.gpus.len(), read.served("a")), (1, Rate(7_500_000)));
         for (text, said) in [
-            (document("b", "7"), "p.json: `slices[0].service` is b, which is not listed"),
-            (document("a", "-7"), "p.json: `slices[0].throughput_rps` is -7, which is no rate"),
+            (
+                document("b", "7"),
+                "p.json: `slices[0].service` is b, which is not listed",
+            ),
+            (
+                document("a", "-7"),
+                "p.json: `slices[0].throughput_rps` is -7, which is no rate",
+            ),
             ("{}".to_owned(), "p.json: missing field `services`"),
         ] {
             let error = Deployment::parse("p.json", &text).unwrap_err().to_string();

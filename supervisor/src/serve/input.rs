@@ -190,28 +190,52 @@ fn latency_us(row: Row<'_>, column: usize) -> Result<u64, InputError> {
     Ok((seconds * 1e6).round() as u64)
 }
 
-/// Reads the text of a demand file.
+/// Reads the text of a demand file for one time.
 ///
 /// # Errors
 /// A column is missing or unknown, a field is no number above 0, or two rows have the same service.
 pub fn parse_demand(file: &str, text: &str) -> Result<Vec<DemandRow>, InputError> {
-    let known = |column: &str| ["service", "model", "required_rps", "slo_latency_ms"].contains(&column);
+    let series = parse_series(file, text)?;
+    let rows = series.into_iter().next().map(|period| period.1);
+    Ok(rows.unwrap_or_default())
+}
+
+/// Reads the text of a demand file that may have a column `time`: the demand of each time, in the order in which
+/// times first appear. Without that column there is one, without a name.
+///
+/// # Errors
+/// As [`parse_demand`]; a service may stand once a time.
+pub fn parse_series(file: &str, text: &str) -> Result<Vec<(String, Vec<DemandRow>)>, InputError> {
+    let known =
+        |column: &str| ["service", "model", "required_rps", "slo_latency_ms", "time"].contains(&column);
     let sheet = Sheet::read(file, text, known)?;
     let (model, service) = (sheet.need("model")?, sheet.column("service"));
+    let time = sheet.column("time");
     let (required, limit) = (sheet.need("required_rps")?, sheet.need("slo_latency_ms")?);
     let mut seen = HashMap::new();
-    let mut rows = Vec::new();
+    let mut series: Vec<(String, Vec<DemandRow>)> = Vec::new();
     for row in sheet.rows() {
         let model = row.word(model)?;
         let service = row.text(service).unwrap_or(model);
-        if let Some(line) = seen.insert(service, row.line()) {
+        let time = match time {
+            Some(column) => row.word(column)?,
+            None => "",
+        };
+        if let Some(line) = seen.insert((time, service), row.line()) {
             return Err(row.fault(format_args!("service {service} is in line {line} already")));
         }
         let ms = row.number(limit)?;
         if !(1.0..=MOST_SECONDS * 1e3).contains(&ms) {
             return Err(row.wrong(limit, &ms.to_string(), "between 1 and 10^9 ms"));
         }
-        rows.push(DemandRow {
+        let period = series
+            .iter()
+            .position(|period| period.0 == time)
+            .unwrap_or_else(|| {
+                series.push((time.to_owned(), Vec::new()));
+                series.len() - 1
+            });
+        series[period].1.push(DemandRow {
             service: service.to_owned(),
             model: model.to_owned(),
             required: rate(row, required)?,
@@ -224,7 +248,7 @@ pub fn parse_demand(file: &str, text: &str) -> Result<Vec<DemandRow>, InputError
             line: row.line(),
         });
     }
-    Ok(rows)
+    Ok(series)
 }
 
 #[cfg(test)]
@@ -327,6 +351,12 @@ mod tests {
         ] {
             assert_eq!(demand(rows).unwrap_err().to_string(), said);
         }
+        let text = "time,model,required_rps,slo_latency_ms\n08:00,bert,1,10\n09:00,bert,2,10\n";
+        let series = parse_series("d.csv", text).unwrap();
+        assert_eq!(
+            (series.len(), series[1].0.as_str(), series[1].1.len()),
+            (2, "09:00", 1)
+        );
         let text = "service,model,required_rps,slo_latency_ms\na,bert,1,10\nb,bert,2,20\n";
         let rows = parse_demand("d.csv", text).unwrap();
         assert_eq!(rows[1].service, "b");

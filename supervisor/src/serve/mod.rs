@@ -9,16 +9,21 @@
 //!    required rate and a rate per size, in whole millionths of a request per second.
 //! 4. A [`Method`](methods::Method) makes a [`Plan`], with a bound that no plan is below. migm's own is [`Exact`];
 //!    the others are published ones, to compare with.
-//! 5. [`Plan`] names GPUs, placements and services. It is what transitions and pictures start from.
+//! 5. [`Plan`] names GPUs, placements and services. Written down by names it is a [`Deployment`].
+//! 6. [`transition`] finds the steps from one deployment to another, [`follow`] a plan that is few steps from one.
+//!    [`first_fit`] orders a deployment for placers that know profiles only; [`explain`](explain()) says why a service has its slices.
 //!
 //! Pure: texts and state tables come in, plans go out. The problem is that of MIG-serving (arXiv 2109.11067);
 //! `docs/design/serving.md` has the mathematics and the measurements.
 
 mod branch;
 mod configurations;
+mod continuous;
 mod cover;
 mod deployment;
 mod exact;
+mod explain;
+pub mod first_fit;
 mod fleet;
 mod input;
 mod linear;
@@ -31,10 +36,12 @@ mod rows;
 pub mod transition;
 
 pub use configurations::configurations;
+pub use continuous::{Followed, follow};
 pub use deployment::{DeployedGpu, DeployedSlice, Deployment, DeploymentError, Served, Tables};
 pub use exact::{Exact, lower_bound};
+pub use explain::{Considered, Explanation, Verdict, explain};
 pub use fleet::{Fleet, FleetError, Kind, Layout, PRICE_UNIT, Size, SizeIndex, price};
-pub use input::{DemandRow, On, ProfileRow, Profiles, parse_demand};
+pub use input::{DemandRow, On, ProfileRow, Profiles, parse_demand, parse_series};
 pub use linear::linear_bound;
 pub use plan::{Plan, PlannedGpu, PlannedSlice};
 pub use points::Usable;

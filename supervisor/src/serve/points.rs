@@ -1,5 +1,6 @@
 //! From profiles, demand and fleet to a [`Problem`]: the best operating point of each service on each size.
 
+use super::explain::Verdict;
 use super::fleet::{Fleet, Size};
 use super::input::{DemandRow, On, ProfileRow, Profiles};
 use super::problem::{Point, Problem, Service};
@@ -40,6 +41,37 @@ impl Usable {
             && row.gpu.as_deref().is_none_or(|gpu| gpu == kind)
             && self.max_processes.is_none_or(|most| row.processes <= most)
             && row.memory.is_none_or(holds)
+    }
+
+    /// Whether a point counts on a size; `None` where it is no point of that size.
+    pub(super) fn verdict(
+        &self,
+        row: &ProfileRow,
+        size: &Size,
+        kind: &str,
+        limit_ms: u32,
+    ) -> Option<Verdict> {
+        let anything = Self {
+            max_processes: None,
+            memory_headroom_ppm: 0,
+            ..*self
+        };
+        let measured = ProfileRow {
+            memory: None,
+            ..row.clone()
+        };
+        if !anything.fits(&measured, size, kind) {
+            return None;
+        }
+        Some(if self.max_processes.is_some_and(|most| row.processes > most) {
+            Verdict::Processes
+        } else if !self.fits(row, size, kind) {
+            Verdict::Memory
+        } else if !self.is_fast(row, limit_ms) {
+            Verdict::Slow
+        } else {
+            Verdict::Worse
+        })
     }
 
     /// Compares whole numbers: 0.45 x 420 ms is 189 ms, and not a little more.

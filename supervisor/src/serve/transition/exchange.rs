@@ -51,7 +51,10 @@ struct Cluster<'a> {
 pub fn exchange_and_compact(stage: &Stage, times: Times) -> Serial {
     let before = stage.gpus.iter().filter(|gpu| gpu.from.is_some());
     let gpus: Vec<(usize, Vec<Resident>)> = before.map(|gpu| (gpu.kind, gpu.before.clone())).collect();
-    let cut = gpus.iter().map(|(_, all)| all.iter().map(|resident| resident.slot).collect()).collect();
+    let cut = gpus
+        .iter()
+        .map(|(_, all)| all.iter().map(|resident| resident.slot).collect())
+        .collect();
     let mut cluster = Cluster {
         stage,
         times,
@@ -77,7 +80,9 @@ impl Cluster<'_> {
             let gpus = self.stage.gpus.iter();
             gpus.flat_map(|gpu| {
                 let residents = if after { &gpu.after } else { &gpu.before };
-                residents.iter().map(|resident| (gpu.kind, resident.slot.0, resident.instance))
+                residents
+                    .iter()
+                    .map(|resident| (gpu.kind, resident.slot.0, resident.instance))
             })
             .filter(|(_, _, instance)| instance.service == service)
             .collect()
@@ -116,21 +121,29 @@ impl Cluster<'_> {
 
     fn spend(&mut self, time: u64) {
         self.cost.makespan_ms += time;
-        self.most = self.most.max(self.gpus.iter().filter(|gpu| !gpu.1.is_empty()).count());
+        self.most = self
+            .most
+            .max(self.gpus.iter().filter(|gpu| !gpu.1.is_empty()).count());
     }
 
     /// Room for a profile on a GPU: where it is cut, else anywhere.
     fn room(&self, gpu: usize, profile: ProfileIndex) -> Option<Slot> {
         let (kind, residents) = &self.gpus[gpu];
         let table = &self.stage.kinds[*kind].1;
-        let places = table.profile(profile).placements.iter().map(|&place| (profile, place));
+        let places = table
+            .profile(profile)
+            .placements
+            .iter()
+            .map(|&place| (profile, place));
         let fits = |slot: &Slot| {
             let mut all: Vec<Slot> = residents.iter().map(|resident| resident.slot).collect();
             let free = !all.contains(slot);
             all.push(*slot);
             free && table.state_of(&all).is_ok()
         };
-        places.filter(fits).min_by_key(|slot| !self.cut[gpu].contains(slot))
+        places
+            .filter(fits)
+            .min_by_key(|slot| !self.cut[gpu].contains(slot))
     }
 
     /// Puts an instance into a slice, recutting the GPU if need be.
@@ -148,7 +161,10 @@ impl Cluster<'_> {
         let own = (0..self.gpus.len()).filter(|&gpu| self.gpus[gpu].0 == kind);
         let found = own.filter_map(|gpu| Some((gpu, self.room(gpu, profile)?)));
         let rank = |(gpu, slot): &(usize, Slot)| {
-            (!self.cut[*gpu].contains(slot), std::cmp::Reverse(self.gpus[*gpu].1.len()))
+            (
+                !self.cut[*gpu].contains(slot),
+                std::cmp::Reverse(self.gpus[*gpu].1.len()),
+            )
         };
         let (gpu, slot) = match found.min_by_key(rank) {
             Some(found) => found,
@@ -183,7 +199,9 @@ impl Cluster<'_> {
 
     fn compact(&mut self) {
         let units = |residents: &[Resident]| residents.iter().map(|one| one.slot.1.size).sum::<u32>();
-        let mut open: Vec<usize> = (0..self.gpus.len()).filter(|&gpu| !self.gpus[gpu].1.is_empty()).collect();
+        let mut open: Vec<usize> = (0..self.gpus.len())
+            .filter(|&gpu| !self.gpus[gpu].1.is_empty())
+            .collect();
         while !open.is_empty() {
             open.sort_by_key(|&gpu| units(&self.gpus[gpu].1));
             let Some(gpu) = open.pop() else { break };

@@ -12,7 +12,7 @@ const BLOCK: usize = 400;
 /// For each of `new` the index of its `old`, if it has one: no old one twice, as many pairs as there can be, and the
 /// sum of `kept` as high as can be (within blocks of 400 where more than that differ). `Content` decides equality;
 /// `kept` must count things that both have.
-pub(super) fn match_up<Content: Ord>(
+pub(in crate::serve) fn match_up<Content: Ord>(
     old: &[Content],
     new: &[Content],
     kept: impl Fn(usize, usize) -> i64,

@@ -32,6 +32,7 @@ mod times;
 mod world;
 
 pub use exchange::{Serial, exchange_and_compact};
+pub(super) use matching::match_up;
 pub use replay::{Broken, Replay, replay};
 pub use stage::{Gpu, Instance, Resident, Service, Stage, TransitionError};
 pub use times::Times;

@@ -33,11 +33,16 @@ impl World<'_> {
         let mut all = Vec::new();
         for gpu in 0..self.gpus.len() {
             let obstacles = self.in_the_way(gpu);
-            let running: Vec<CellId> =
-                obstacles.into_iter().filter(|&cell| self.leaving(cell).is_some()).collect();
+            let running: Vec<CellId> = obstacles
+                .into_iter()
+                .filter(|&cell| self.leaving(cell).is_some())
+                .collect();
             for wanted in self.pending(gpu) {
                 let place = self.wanted[wanted].resident.slot.1;
-                let over = running.iter().copied().filter(|&cell| self.cells[cell].slot.1.overlaps(place));
+                let over = running
+                    .iter()
+                    .copied()
+                    .filter(|&cell| self.cells[cell].slot.1.overlaps(place));
                 let mut own: Vec<CellId> = over.collect();
                 // No overlap, and still no room: too few compute slices or engines.
                 if own.is_empty() {
@@ -48,7 +53,12 @@ impl World<'_> {
                 }
             }
         }
-        let units = |cells: &[CellId]| cells.iter().map(|&cell| self.cells[cell].slot.1.size).sum::<u32>();
+        let units = |cells: &[CellId]| {
+            cells
+                .iter()
+                .map(|&cell| self.cells[cell].slot.1.size)
+                .sum::<u32>()
+        };
         all.sort_by_key(|(wanted, cells)| (cells.len(), units(cells), *wanted));
         all
     }
@@ -80,7 +90,12 @@ impl World<'_> {
                         self.add_gpu(self.gpus[self.cells[cell].gpu].kind);
                     }
                     if let Some(instance) = self.leaving(cell) {
-                        self.want(host, Resident { slot, instance }, WantedState::Pending, Some(cell));
+                        self.want(
+                            host,
+                            Resident { slot, instance },
+                            WantedState::Pending,
+                            Some(cell),
+                        );
                     }
                 }
                 return true;
@@ -110,7 +125,9 @@ impl World<'_> {
             let here = |chosen: &&(usize, Slot)| chosen.0 == host;
             let taken = chosen.iter().filter(here).map(|chosen| chosen.1);
             let cells = standing.map_or(&[][..], |gpu| &gpu.cells);
-            let used = cells.iter().filter(|&&cell| self.cells[cell].state != CellState::Free);
+            let used = cells
+                .iter()
+                .filter(|&&cell| self.cells[cell].state != CellState::Free);
             let used = used.map(|&cell| self.cells[cell].slot);
             let now: Vec<Slot> = used.chain(taken.clone()).collect();
             // Those who go later may overlap what will be: they matter only now.
@@ -149,7 +166,9 @@ impl World<'_> {
         };
         let leaving = |cell: CellId| self.leaving(cell).map(|instance| (cell, instance));
         let all = self.stuck().into_iter().flat_map(|(_, cells)| cells);
-        let least = all.filter_map(leaving).min_by(|a, b| lost(a.1).total_cmp(&lost(b.1)));
+        let least = all
+            .filter_map(leaving)
+            .min_by(|a, b| lost(a.1).total_cmp(&lost(b.1)));
         if let Some((cell, instance)) = least {
             self.stop_cell(cell, instance);
         }

@@ -58,7 +58,12 @@ pub fn replay(transition: &Transition, length: impl Fn(&Step) -> u64) -> Result<
         if step.after.iter().any(|&earlier| earlier >= index) {
             return Err(broken("it waits for a later step"));
         }
-        let start = step.after.iter().map(|&earlier| spans[earlier].1).max().unwrap_or(0);
+        let start = step
+            .after
+            .iter()
+            .map(|&earlier| spans[earlier].1)
+            .max()
+            .unwrap_or(0);
         spans.push((start, start + length(step).max(1)));
         events.push((start, index, true));
         events.push((spans[index].1, index, false));
@@ -67,7 +72,12 @@ pub fn replay(transition: &Transition, length: impl Fn(&Step) -> u64) -> Result<
     let mut slices: Vec<Vec<(Slot, On)>> = Vec::new();
     let mut serving = vec![0; stage.services.len()];
     for gpu in &stage.gpus {
-        slices.push(gpu.before.iter().map(|resident| (resident.slot, On::Runs(resident.instance))).collect());
+        slices.push(
+            gpu.before
+                .iter()
+                .map(|resident| (resident.slot, On::Runs(resident.instance)))
+                .collect(),
+        );
         for resident in &gpu.before {
             serving[resident.instance.service] += resident.instance.rate;
         }
@@ -82,8 +92,12 @@ pub fn replay(transition: &Transition, length: impl Fn(&Step) -> u64) -> Result<
     for (_, index, starts) in events {
         let fault = |fault| Broken::Step { step: index, fault };
         let change = |slices: &mut Vec<Vec<(Slot, On)>>, (gpu, slot): (usize, Slot), was: On, is: On| {
-            let found = slices[gpu].iter_mut().find(|(there, on)| *there == slot && *on == was);
-            found.map(|entry| entry.1 = is).ok_or(fault("its slice is not there, or not in that state"))
+            let found = slices[gpu]
+                .iter_mut()
+                .find(|(there, on)| *there == slot && *on == was);
+            found
+                .map(|entry| entry.1 = is)
+                .ok_or(fault("its slice is not there, or not in that state"))
         };
         match (&steps[index].action, starts) {
             (Action::Create { gpu, slot, .. }, true) => {
@@ -154,7 +168,11 @@ pub fn replay(transition: &Transition, length: impl Fn(&Step) -> u64) -> Result<
             return Err(Broken::End(index));
         }
     }
-    let with_floor = stage.services.iter().zip(&least).filter(|(service, _)| service.floor > 0);
+    let with_floor = stage
+        .services
+        .iter()
+        .zip(&least)
+        .filter(|(service, _)| service.floor > 0);
     let min_satisfaction = with_floor
         .map(|(service, &least)| least as f64 / service.floor as f64)
         .fold(f64::INFINITY, f64::min);

@@ -102,9 +102,7 @@ impl Stage {
             });
         }
         let names = from.kinds().into_iter().chain(to.kinds());
-        let used: BTreeMap<&str, &Table> = names
-            .filter_map(|kind| Some((kind, tables.get(kind)?)))
-            .collect();
+        let used: BTreeMap<&str, &Table> = names.filter_map(|kind| Some((kind, tables.get(kind)?))).collect();
         let kinds: Vec<(String, Table)> = used
             .iter()
             .map(|(&kind, &table)| (kind.to_owned(), table.clone()))
@@ -128,7 +126,8 @@ impl Stage {
         };
         let all = |deployment: &Deployment| -> Result<Vec<Vec<Resident>>, String> {
             let gpus = deployment.gpus.iter().enumerate();
-            gpus.map(|(index, gpu)| residents(deployment, index, gpu)).collect()
+            gpus.map(|(index, gpu)| residents(deployment, index, gpu))
+                .collect()
         };
         let before = all(from).map_err(TransitionError::From)?;
         let after = all(to).map_err(TransitionError::To)?;
@@ -149,7 +148,9 @@ impl Stage {
             .collect();
         let new_kind: Vec<usize> = to.gpus.iter().map(kind_of).collect();
         for kind in 0..kinds.len() {
-            let old: Vec<usize> = (0..from.gpus.len()).filter(|&gpu| gpus[gpu].kind == kind).collect();
+            let old: Vec<usize> = (0..from.gpus.len())
+                .filter(|&gpu| gpus[gpu].kind == kind)
+                .collect();
             let new: Vec<usize> = (0..after.len()).filter(|&gpu| new_kind[gpu] == kind).collect();
             let old_content: Vec<&[Resident]> = old.iter().map(|&gpu| gpus[gpu].before.as_slice()).collect();
             let new_content: Vec<&[Resident]> = new.iter().map(|&gpu| after[gpu].as_slice()).collect();
@@ -173,7 +174,11 @@ impl Stage {
                 }
             }
         }
-        Ok(Self { kinds, services, gpus })
+        Ok(Self {
+            kinds,
+            services,
+            gpus,
+        })
     }
 
     /// The table of a GPU.

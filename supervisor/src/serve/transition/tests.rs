@@ -9,7 +9,10 @@ use crate::layout::{Placement, Rules, Table, samples};
 
 fn tables() -> Tables {
     let kept = |profiles: Vec<crate::layout::Profile>| {
-        let kept = profiles.into_iter().filter(|profile| !profile.is_variant()).collect();
+        let kept = profiles
+            .into_iter()
+            .filter(|profile| !profile.is_variant())
+            .collect();
         Table::build(kept, Rules::default()).unwrap()
     };
     let a100 = kept(samples::a100_40gb());
@@ -44,8 +47,12 @@ fn deployment(gpus: Vec<(&str, Vec<DeployedSlice>)>, share: f64) -> Deployment {
         services: Vec::new(),
         gpus: gpus.collect(),
     };
-    let mut names: Vec<&str> =
-        deployment.gpus.iter().flat_map(|gpu| &gpu.slices).map(|slice| slice.service.as_str()).collect();
+    let mut names: Vec<&str> = deployment
+        .gpus
+        .iter()
+        .flat_map(|gpu| &gpu.slices)
+        .map(|slice| slice.service.as_str())
+        .collect();
     names.sort_unstable();
     names.dedup();
     let required = |name: &str| Rate::from_rps(deployment.served(name).rps() * share).unwrap();
@@ -58,7 +65,10 @@ fn deployment(gpus: Vec<(&str, Vec<DeployedSlice>)>, share: f64) -> Deployment {
 }
 
 fn seven(services: &[&str]) -> Vec<DeployedSlice> {
-    (0..).zip(services).map(|(start, service)| slice("1g.5gb", start, 1, service)).collect()
+    (0..)
+        .zip(services)
+        .map(|(start, service)| slice("1g.5gb", start, 1, service))
+        .collect()
 }
 
 fn plan(from: &Deployment, to: &Deployment, most: Option<usize>) -> (Transition, Replay) {
@@ -86,8 +96,11 @@ fn an_instance_that_only_changes_its_place_is_moved_and_not_started_anew() {
     let from = deployment(vec![("a100-40gb", vec![slice("2g.10gb", 0, 2, "a")])], 1.0);
     let to = deployment(vec![("a100-40gb", vec![slice("2g.10gb", 4, 2, "a")])], 1.0);
     let (found, seen) = plan(&from, &to, Some(0));
-    let kinds: Vec<bool> =
-        found.steps.iter().map(|step| matches!(step.action, Action::Migrate { .. })).collect();
+    let kinds: Vec<bool> = found
+        .steps
+        .iter()
+        .map(|step| matches!(step.action, Action::Migrate { .. }))
+        .collect();
     assert_eq!(kinds, [false, true]);
     assert_eq!(seen.makespan_ms, 50_000 + 30_400);
     assert_eq!(seen.min_satisfaction, 1.0);
@@ -99,22 +112,40 @@ fn two_full_gpus_that_trade_places_need_one_extra_or_a_dip() {
     // Half of a GPU each: neither service can spare an instance.
     let from = deployment(
         vec![
-            ("a100-40gb", vec![slice("4g.20gb", 0, 4, "a"), slice("3g.20gb", 4, 4, "b")]),
-            ("a100-40gb", vec![slice("4g.20gb", 0, 4, "c"), slice("3g.20gb", 4, 4, "d")]),
+            (
+                "a100-40gb",
+                vec![slice("4g.20gb", 0, 4, "a"), slice("3g.20gb", 4, 4, "b")],
+            ),
+            (
+                "a100-40gb",
+                vec![slice("4g.20gb", 0, 4, "c"), slice("3g.20gb", 4, 4, "d")],
+            ),
         ],
         1.0,
     );
     let to = deployment(
         vec![
-            ("a100-40gb", vec![slice("4g.20gb", 0, 4, "a"), slice("3g.20gb", 4, 4, "d")]),
-            ("a100-40gb", vec![slice("4g.20gb", 0, 4, "c"), slice("3g.20gb", 4, 4, "b")]),
+            (
+                "a100-40gb",
+                vec![slice("4g.20gb", 0, 4, "a"), slice("3g.20gb", 4, 4, "d")],
+            ),
+            (
+                "a100-40gb",
+                vec![slice("4g.20gb", 0, 4, "c"), slice("3g.20gb", 4, 4, "b")],
+            ),
         ],
         1.0,
     );
     let (found, seen) = plan(&from, &to, None);
-    assert_eq!((found.extra_gpus(), seen.most_gpus, seen.min_satisfaction), (1, 3, 1.0));
+    assert_eq!(
+        (found.extra_gpus(), seen.most_gpus, seen.min_satisfaction),
+        (1, 3, 1.0)
+    );
     let (found, seen) = plan(&from, &to, Some(0));
-    assert_eq!((found.extra_gpus(), seen.most_gpus, seen.min_satisfaction), (0, 2, 0.0));
+    assert_eq!(
+        (found.extra_gpus(), seen.most_gpus, seen.min_satisfaction),
+        (0, 2, 0.0)
+    );
     // A GPU that the new plan gives up is room enough.
     let mut more = from.clone();
     more.gpus.push(DeployedGpu {
@@ -150,14 +181,28 @@ fn a_service_that_can_spare_an_instance_needs_no_extra_gpu() {
 fn slices_that_cannot_stand_together_are_refused_with_their_gpu() {
     let good = deployment(vec![("a100-40gb", seven(&["a"; 7]))], 1.0);
     let bad = deployment(
-        vec![("a100-40gb", vec![slice("4g.20gb", 0, 4, "a"), slice("2g.10gb", 2, 2, "a")])],
+        vec![(
+            "a100-40gb",
+            vec![slice("4g.20gb", 0, 4, "a"), slice("2g.10gb", 2, 2, "a")],
+        )],
         1.0,
     );
-    let said = |from, to| transition(from, to, &tables(), &Options::default()).unwrap_err().to_string();
-    assert!(said(&good, &bad).starts_with("the deployment to reach: GPU 0: "), "{}", said(&good, &bad));
+    let said = |from, to| {
+        transition(from, to, &tables(), &Options::default())
+            .unwrap_err()
+            .to_string()
+    };
+    assert!(
+        said(&good, &bad).starts_with("the deployment to reach: GPU 0: "),
+        "{}",
+        said(&good, &bad)
+    );
     let mut unknown = good.clone();
     unknown.gpus[0].kind = "b9".into();
-    assert_eq!(said(&unknown, &good), "the deployment to start from: GPU 0: b9 is not known");
+    assert_eq!(
+        said(&unknown, &good),
+        "the deployment to start from: GPU 0: b9 is not known"
+    );
 }
 
 /// A GPU: which of its kind's layouts, and for each slice a service, or none.
@@ -170,16 +215,27 @@ fn drawn(gpus: &[Drawn], share: f64) -> Deployment {
         let table = &tables[kind];
         let layouts: Vec<Vec<crate::layout::Slot>> = table.layouts().collect();
         let slots = layouts[layout.index(layouts.len())].iter().zip(services);
-        let slices = slots.filter(|(_, service)| **service < 5).map(|((profile, place), service)| {
-            slice(&table.profile(*profile).name, place.start, place.size, &format!("s{service}"))
-        });
+        let slices = slots
+            .filter(|(_, service)| **service < 5)
+            .map(|((profile, place), service)| {
+                slice(
+                    &table.profile(*profile).name,
+                    place.start,
+                    place.size,
+                    &format!("s{service}"),
+                )
+            });
         (kind, slices.collect::<Vec<_>>())
     });
     deployment(gpus.filter(|(_, slices)| !slices.is_empty()).collect(), share)
 }
 
 fn some_gpus() -> impl Strategy<Value = Vec<Drawn>> {
-    let gpu = (prop::bool::weighted(0.2), any::<prop::sample::Index>(), prop::collection::vec(0_u8..6, 7));
+    let gpu = (
+        prop::bool::weighted(0.2),
+        any::<prop::sample::Index>(),
+        prop::collection::vec(0_u8..6, 7),
+    );
     prop::collection::vec(gpu, 1..6)
 }
 
@@ -221,7 +277,10 @@ proptest! {
 #[test]
 fn the_replay_sees_a_step_that_comes_too_early() {
     let from = deployment(vec![("a100-40gb", seven(&["a"; 7]))], 1.0);
-    let to = deployment(vec![("a100-40gb", seven(&["a", "a", "a", "b", "b", "b", "b"]))], 1.0);
+    let to = deployment(
+        vec![("a100-40gb", seven(&["a", "a", "a", "b", "b", "b", "b"]))],
+        1.0,
+    );
     let (found, _) = plan(&from, &to, None);
     for step in 0..found.steps.len() {
         let mut early = found.clone();
@@ -229,14 +288,23 @@ fn the_replay_sees_a_step_that_comes_too_early() {
             continue;
         }
         // A step that waits for nothing starts at once, where its slice is not free yet.
-        assert!(replay(&early, |step| step.end_ms - step.start_ms).is_err(), "step {step}");
+        assert!(
+            replay(&early, |step| step.end_ms - step.start_ms).is_err(),
+            "step {step}"
+        );
     }
 }
 
 #[test]
 fn the_serial_order_ends_with_the_same_instances() {
-    let from = deployment(vec![("a100-40gb", seven(&["a"; 7])), ("a100-40gb", seven(&["b"; 7]))], 0.5);
-    let to = deployment(vec![("a100-40gb", seven(&["a", "a", "a", "b", "b", "b", "b"]))], 0.5);
+    let from = deployment(
+        vec![("a100-40gb", seven(&["a"; 7])), ("a100-40gb", seven(&["b"; 7]))],
+        0.5,
+    );
+    let to = deployment(
+        vec![("a100-40gb", seven(&["a", "a", "a", "b", "b", "b", "b"]))],
+        0.5,
+    );
     let stage = Stage::set(&from, &to, &tables()).unwrap();
     let cost = exchange_and_compact(&stage, Times::default());
     assert_eq!((cost.creates, cost.deletes), (0, 7));

@@ -51,15 +51,25 @@ impl Times {
     /// It is no such file, or a time is no number from 0 to a day; in words.
     pub fn parse(text: &str) -> Result<Self, String> {
         let document: Document = toml::from_str(text).map_err(|error| {
-            let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
+            let line = error
+                .span()
+                .map_or(1, |span| 1 + text[..span.start].matches('\n').count());
             format!("line {line}: {}", error.message())
         })?;
         let mut times = Self::default();
         for (name, given, time) in [
             ("create_s", document.create_s, &mut times.create_ms),
             ("delete_s", document.delete_s, &mut times.delete_ms),
-            ("migrate_local_s", document.migrate_local_s, &mut times.migrate_local_ms),
-            ("migrate_remote_s", document.migrate_remote_s, &mut times.migrate_remote_ms),
+            (
+                "migrate_local_s",
+                document.migrate_local_s,
+                &mut times.migrate_local_ms,
+            ),
+            (
+                "migrate_remote_s",
+                document.migrate_remote_s,
+                &mut times.migrate_remote_ms,
+            ),
             ("repartition_s", document.repartition_s, &mut times.repartition_ms),
         ] {
             match given {
@@ -71,7 +81,9 @@ impl Times {
                 )]
                 Some(seconds) if (0.0..=MOST_S).contains(&seconds) => *time = (seconds * 1e3).round() as u64,
                 Some(seconds) => {
-                    return Err(format!("`{name}` is {seconds}, which is no number of seconds up to a day"));
+                    return Err(format!(
+                        "`{name}` is {seconds}, which is no number of seconds up to a day"
+                    ));
                 }
             }
         }
@@ -88,7 +100,10 @@ mod tests {
         let times = Times::parse("create_s = 4.487\n").unwrap();
         assert_eq!((times.create_ms, times.delete_ms), (4487, 38_000));
         for (text, said) in [
-            ("create_s = -1", "`create_s` is -1, which is no number of seconds up to a day"),
+            (
+                "create_s = -1",
+                "`create_s` is -1, which is no number of seconds up to a day",
+            ),
             ("create_s = nan", "`create_s` is NaN"),
             ("\ncreate = 1", "line 2: unknown field `create`"),
         ] {

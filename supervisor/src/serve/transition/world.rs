@@ -177,7 +177,10 @@ impl<'a> World<'a> {
     /// had ended, and need not wait for that.
     fn bring_forward(&mut self) {
         for index in 0..self.steps.len() {
-            let ends = self.steps[index].after.iter().map(|&earlier| self.steps[earlier].end_ms);
+            let ends = self.steps[index]
+                .after
+                .iter()
+                .map(|&earlier| self.steps[earlier].end_ms);
             let start = ends.max().unwrap_or(0);
             let step = &mut self.steps[index];
             step.end_ms = start + (step.end_ms - step.start_ms);
@@ -236,7 +239,9 @@ impl<'a> World<'a> {
     /// Whether a cell is promised a place aside.
     pub(super) fn is_promised(&self, cell: CellId) -> bool {
         let pending = |wanted: &Wanted| wanted.state == WantedState::Pending;
-        self.wanted.iter().any(|wanted| pending(wanted) && wanted.aside_of == Some(cell))
+        self.wanted
+            .iter()
+            .any(|wanted| pending(wanted) && wanted.aside_of == Some(cell))
     }
 
     fn key(&self, gpu: usize, slot: Slot, instance: Instance) -> Key {
@@ -250,7 +255,10 @@ impl<'a> World<'a> {
 
     /// Cells of a GPU that have to be cleared before all that it wants can stand.
     pub(super) fn in_the_way(&self, gpu: usize) -> Vec<CellId> {
-        let pending: Vec<Slot> = self.pending(gpu).map(|wanted| self.wanted[wanted].resident.slot).collect();
+        let pending: Vec<Slot> = self
+            .pending(gpu)
+            .map(|wanted| self.wanted[wanted].resident.slot)
+            .collect();
         if pending.is_empty() {
             return Vec::new();
         }
@@ -263,7 +271,9 @@ impl<'a> World<'a> {
                 _ => false,
             };
             if has_to_go {
-                let overlaps = pending.iter().any(|slot| slot.1.overlaps(self.cells[cell].slot.1));
+                let overlaps = pending
+                    .iter()
+                    .any(|slot| slot.1.overlaps(self.cells[cell].slot.1));
                 (if overlaps { &mut claimed } else { &mut beside }).push(cell);
             }
         }
@@ -280,11 +290,22 @@ impl<'a> World<'a> {
     pub(super) fn claims(&self, gpu: usize) -> Vec<Slot> {
         let standing = &self.gpus[gpu];
         let for_good = standing.wanted.iter().map(|&wanted| &self.wanted[wanted]);
-        let for_good = for_good.filter(|wanted| wanted.aside_of.is_none() || wanted.state != WantedState::Done);
+        let for_good =
+            for_good.filter(|wanted| wanted.aside_of.is_none() || wanted.state != WantedState::Done);
         let aside = standing.cells.iter().map(|&cell| &self.cells[cell]);
-        let aside =
-            aside.filter(|cell| matches!(cell.state, CellState::Running { stay: Stay::Aside, .. }));
-        for_good.map(|wanted| wanted.resident.slot).chain(aside.map(|cell| cell.slot)).collect()
+        let aside = aside.filter(|cell| {
+            matches!(
+                cell.state,
+                CellState::Running {
+                    stay: Stay::Aside,
+                    ..
+                }
+            )
+        });
+        for_good
+            .map(|wanted| wanted.resident.slot)
+            .chain(aside.map(|cell| cell.slot))
+            .collect()
     }
 
     /// Fills slices that are there.
@@ -334,7 +355,13 @@ impl<'a> World<'a> {
                 to: (gpu, resident.slot),
                 instance: resident.instance,
             };
-            self.start(action, time, &[units[0], left], &[], (vec![target], vec![source], Some(wanted)));
+            self.start(
+                action,
+                time,
+                &[units[0], left],
+                &[],
+                (vec![target], vec![source], Some(wanted)),
+            );
         }
         started
     }
@@ -344,7 +371,8 @@ impl<'a> World<'a> {
         let key = self.key(gpu, resident.slot, resident.instance);
         let fits = |&cell: &CellId| {
             let Cell { gpu, slot, .. } = self.cells[cell];
-            self.leaving(cell).is_some_and(|instance| self.key(gpu, slot, instance) == key)
+            self.leaving(cell)
+                .is_some_and(|instance| self.key(gpu, slot, instance) == key)
                 && !self.is_promised(cell)
         };
         let rank = |&cell: &CellId| {
@@ -363,10 +391,14 @@ impl<'a> World<'a> {
                 continue;
             }
             let own = self.gpus[gpu].cells.clone();
-            let (free, busy): (Vec<CellId>, Vec<CellId>) =
-                own.into_iter().partition(|&cell| self.cells[cell].state == CellState::Free);
+            let (free, busy): (Vec<CellId>, Vec<CellId>) = own
+                .into_iter()
+                .partition(|&cell| self.cells[cell].state == CellState::Free);
             let slot = |cell: &CellId| self.cells[*cell].slot;
-            let pending: Vec<Slot> = self.pending(gpu).map(|id| self.wanted[id].resident.slot).collect();
+            let pending: Vec<Slot> = self
+                .pending(gpu)
+                .map(|id| self.wanted[id].resident.slot)
+                .collect();
             let is_there = |wanted: &&Slot| free.iter().chain(&busy).any(|cell| slot(cell) == **wanted);
             let (there, missing): (Vec<&Slot>, Vec<&Slot>) = pending.iter().partition(is_there);
             let (useful, useless): (Vec<CellId>, Vec<CellId>) =
@@ -389,7 +421,11 @@ impl<'a> World<'a> {
             // What is in nobody's way stays cut, unless compute slices or engines are too few for it.
             let mut removed: Vec<CellId> = useless.clone();
             removed.retain(|cell| made.iter().any(|made| made.1.overlaps(slot(cell).1)));
-            let left: Vec<Slot> = useless.iter().filter(|cell| !removed.contains(cell)).map(slot).collect();
+            let left: Vec<Slot> = useless
+                .iter()
+                .filter(|cell| !removed.contains(cell))
+                .map(slot)
+                .collect();
             if !stands(&[&made[..], &left[..]].concat()) {
                 removed = useless;
             }
@@ -400,8 +436,10 @@ impl<'a> World<'a> {
                 self.cells[cell].state = CellState::Gone;
             }
             self.gpus[gpu].cells.retain(|cell| !removed.contains(cell));
-            let coming: Vec<CellId> =
-                made.iter().map(|&slot| self.add_cell(gpu, slot, CellState::Coming)).collect();
+            let coming: Vec<CellId> = made
+                .iter()
+                .map(|&slot| self.add_cell(gpu, slot, CellState::Coming))
+                .collect();
             self.gpus[gpu].recutting = true;
             self.gpus[gpu].last_recut = Some(self.steps.len());
             let action = Action::Repartition {
@@ -478,8 +516,7 @@ impl<'a> World<'a> {
         let service = instance.service;
         self.serving[service] -= instance.rate;
         self.stopped[service] += instance.rate;
-        let mut lacking =
-            self.stage.services[service].floor - (self.first[service] - self.stopped[service]);
+        let mut lacking = self.stage.services[service].floor - (self.first[service] - self.stopped[service]);
         let mut after = Vec::new();
         for &(step, rate) in &self.created[service] {
             if lacking <= 0 {
