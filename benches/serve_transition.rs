@@ -36,11 +36,11 @@ const DAY: [f64; 24] = [
 ];
 /// Models and their peak, requests per second; each at 100 ms.
 const MODELS: [(&str, f64); 5] = [
-    ("pytorch/roberta-large", 260.0),
-    ("pytorch/bert-base-uncased", 1400.0),
-    ("pytorch/albert-large-v2", 420.0),
-    ("pytorch/resnet50", 5200.0),
-    ("pytorch/densenet121", 2600.0),
+    ("pytorch/roberta-large", 800.0),
+    ("pytorch/bert-base-uncased", 4300.0),
+    ("pytorch/albert-large-v2", 1300.0),
+    ("pytorch/resnet50", 16000.0),
+    ("pytorch/densenet121", 8000.0),
 ];
 
 fn tables() -> Tables {

@@ -327,7 +327,7 @@ fn without_an_extra_gpu_the_service_that_would_dip_is_named() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(
         said,
-        "migm: with at most 0 extra GPUs service b would dip to 0.0 of 10.0 requests/s\n"
+        "migm: with at most 0 extra GPUs service a would dip to 0.0 of 10.0 requests/s; with 1 none would\n"
     );
 }
 

@@ -3,7 +3,7 @@
 //! Jormungandr (SYSTOR 2024) takes, of the ten best configurations for a GPU, the one most like what stands. Here whole plans
 //! are compared: for more and more of the running GPUs kept as they are, the most useful first, the rest of the demand is
 //! planned anew; new GPUs are labelled so that as much as possible is where it was. The plan with the least
-//! `price + keep x steps` is taken, the steps being those of its transition.
+//! `price + keep x steps` is taken, of equals the one with the fewest steps, the steps being those of its transition.
 
 use super::deployment::{Deployment, Tables};
 use super::fleet::PRICE_UNIT;
@@ -96,7 +96,9 @@ pub fn follow(
             steps,
             kept_gpus,
         };
-        if best.as_ref().is_none_or(|(known, _)| cost < *known) {
+        // Of plans that weigh the same, the one with the fewest steps.
+        let lighter = |(known, other): &(f64, Followed)| (cost, steps) < (*known, other.steps);
+        if best.as_ref().is_none_or(lighter) {
             best = Some((cost, followed));
         }
     }

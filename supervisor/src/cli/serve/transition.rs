@@ -123,7 +123,8 @@ pub(super) fn main(args: &TransitionArgs) -> Result<ExitCode, Failure> {
         times,
         max_extra_gpus: args.max_extra_gpus,
     };
-    let found = transition(&from, &to, &tables([&from, &to])?, &options).map_err(Failure::input)?;
+    let tables = tables([&from, &to])?;
+    let found = transition(&from, &to, &tables, &options).map_err(Failure::input)?;
     let length = |step: &Step| step.end_ms - step.start_ms;
     let seen = replay(&found, length).map_err(|error| Failure::new(exit::FAILED, error))?;
     let document = document(&found, &seen, times);
@@ -141,17 +142,24 @@ pub(super) fn main(args: &TransitionArgs) -> Result<ExitCode, Failure> {
             dip.service, dip.least_rps, dip.floor_rps
         )
     });
-    match said.collect::<Vec<_>>() {
-        dips if dips.is_empty() => Ok(ExitCode::SUCCESS),
-        dips => Err(Failure::new(
-            exit::FAILED,
-            format_args!(
-                "with at most {} extra GPUs {}",
-                args.max_extra_gpus.unwrap_or(0),
-                dips.join(", ")
-            ),
-        )),
+    let dips: Vec<String> = said.collect();
+    if dips.is_empty() {
+        return Ok(ExitCode::SUCCESS);
     }
+    let free = Options {
+        max_extra_gpus: None,
+        ..options
+    };
+    let enough = transition(&from, &to, &tables, &free).map_err(Failure::input)?;
+    Err(Failure::new(
+        exit::FAILED,
+        format_args!(
+            "with at most {} extra GPUs {}; with {} none would",
+            args.max_extra_gpus.unwrap_or(0),
+            dips.join(", "),
+            enough.extra_gpus()
+        ),
+    ))
 }
 
 fn seconds(ms: u64) -> f64 {

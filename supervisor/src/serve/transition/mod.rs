@@ -6,7 +6,7 @@
 //!    *floor*: the lesser of what was and what will be required, below which it must never get.
 //! 2. GPUs of the new deployment are matched to those of the old one so that the most slices stay as they are
 //!    (`matching.rs`). What two matched GPUs share costs no step.
-//! 3. The [`World`](world::World) plays forward in time. Whatever is safe starts at once: a slice is filled as soon as it
+//! 3. The [`World`](world::World) plays forward in time. Whatever is safe starts at once (`moves.rs`): a slice is filled as soon as it
 //!    is there, by moving an instance that has to go elsewhere (one step) rather than by starting a new one and
 //!    stopping the old (two); an instance is stopped as soon as its service keeps its floor without it; a GPU is
 //!    recut once, when all that is in the way has left.
@@ -23,6 +23,7 @@ use crate::layout::Slot;
 
 mod exchange;
 mod matching;
+mod moves;
 mod relief;
 mod replay;
 mod stage;
