@@ -46,6 +46,8 @@ const WIDE: f64 = 420.0;
 /// Pixels before them, for the title.
 const TITLE: f64 = 170.0;
 const HIGH: f64 = 34.0;
+/// Pixels of a letter.
+const LETTER: f64 = 6.5;
 
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
@@ -109,7 +111,9 @@ fn boards(html: &mut String, columns: &[&str], rows: &[Vec<Board>], colours: &BT
                 let colour = colours.get(cell.service.as_str()).map_or("#ccc", String::as_str);
                 let (service, profile) = (escape(&cell.service), escape(&cell.profile));
                 // What is wider than its slice is cut off; the title shows it whole.
-                let fitting: String = cell.service.chars().take((wide / 6.5) as usize).collect();
+                let fits = |(index, _): &(u32, char)| f64::from(*index + 1) * LETTER <= wide;
+                let letters = (0_u32..).zip(cell.service.chars()).take_while(fits);
+                let fitting: String = letters.map(|letter| letter.1).collect();
                 let _ = writeln!(
                     html,
                     "<g><title>{profile}@{} {service}</title><rect x=\"{left:.1}\" y=\"{y:.1}\" width=\"{wide:.1}\" \

@@ -53,11 +53,7 @@ pub fn follow(
         if level > 0 && best.is_some() && (effort.late)() {
             break;
         }
-        let kept_gpus = if levels == 0 {
-            0
-        } else {
-            order.len() * level / levels
-        };
+        let kept_gpus = order.len() * level / levels.max(1);
         let kept: Vec<PlannedGpu> = order[..kept_gpus]
             .iter()
             .map(|&gpu| running[gpu].clone())
@@ -225,6 +221,9 @@ fn arranged(planned: &PlannedGpu, running: &PlannedGpu) -> Vec<(usize, Placement
     })
 }
 
+/// A slice of a planned GPU, and the service that runs there already, if it can stay.
+type Label = (usize, Placement, Option<usize>);
+
 /// The same GPUs and instances, labelled so that as many as possible are where they run.
 fn alike(plan: Plan, running: &[PlannedGpu]) -> Plan {
     // Per size, who wants how many.
@@ -254,7 +253,7 @@ fn alike(plan: Plan, running: &[PlannedGpu]) -> Plan {
     let old: Vec<usize> = (0..running.len()).collect();
     let new: Vec<usize> = (running.len()..running.len() + plan.gpus.len()).collect();
     let pairs = match_up(&old, &new, kept);
-    let mut labelled: Vec<(usize, Vec<(usize, Placement, Option<usize>)>)> = Vec::new();
+    let mut labelled: Vec<(usize, Vec<Label>)> = Vec::new();
     for (gpu, pair) in plan.gpus.iter().zip(pairs) {
         let pair = pair
             .map(|pair| &running[pair])
