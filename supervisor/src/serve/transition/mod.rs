@@ -6,7 +6,7 @@
 //!    *floor*: the lesser of what was and what will be required, below which it must never get.
 //! 2. GPUs of the new deployment are matched to those of the old one so that the most slices stay as they are
 //!    (`matching.rs`). What two matched GPUs share costs no step.
-//! 3. The [`World`](world::World) plays forward in time. Whatever is safe starts at once (`moves.rs`): a slice is filled as soon as it
+//! 3. The `World` plays forward in time. Whatever is safe starts at once (`moves.rs`): a slice is filled as soon as it
 //!    is there, by moving an instance that has to go elsewhere (one step) rather than by starting a new one and
 //!    stopping the old (two); an instance is stopped as soon as its service keeps its floor without it; a GPU is
 //!    recut once, when all that is in the way has left.
@@ -14,7 +14,7 @@
 //!    least cost: recut in part, stop and start anew where the service can spare it, move to free room, take an
 //!    extra GPU, and, if none may be taken, let a service dip, and say so.
 //! 5. Each step lists those that it must wait for. Kept in that order, the floors hold however long steps
-//!    take. [`replay`](replay::replay) shows it: it knows nothing of how the steps were found.
+//!    take. [`replay()`] shows it: it knows nothing of how the steps were found.
 //!
 //! The four actions, their times and the guarantee are MIG-serving's (arXiv 2109.11067, section 6). Its own order,
 //! exchange and compact, is in `exchange.rs` to compare with.
