@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use migm_shared::ids::{Incarnation, JobId};
-use migm_supervisor::layout::{Placement, Profile, Rules, Table, base};
+use migm_supervisor::layout::{Goal, Placement, Profile, Rules, Table, base};
 use migm_supervisor::memory::{Method, Observation};
 use migm_supervisor::schedule::{Action, Event, GpuIndex, Need, Policy, Scheduler};
 
@@ -80,7 +80,11 @@ fn main() {
     .collect();
     let whole = table.full();
     measure("plan, 7 idle slices fused into the whole GPU", 1_000, || {
-        black_box(table.plan_for(&[], &idle, whole));
+        let goal = Goal::OneMore {
+            profile: whole,
+            keeping: &[],
+        };
+        let _ = black_box(table.transition(&[], &idle, goal));
     });
     let table = Arc::new(table);
     measure("scheduler, 64 jobs from arrival to end", 100, || {

@@ -412,12 +412,7 @@ impl Scheduler {
 
     /// The state of a GPU with all that stands or is being made on it.
     pub(super) fn standing(&self, gpu: GpuIndex) -> Option<StateIndex> {
-        let ours = self
-            .slices
-            .values()
-            .filter(|slice| slice.gpu == gpu)
-            .map(Slice::slot);
-        let slots: Vec<_> = self.gpus[&gpu].foreign.iter().copied().chain(ours).collect();
+        let slots: Vec<Slot> = self.on(gpu).collect();
         self.gpus[&gpu].table.state_of(&slots).ok()
     }
 }
