@@ -116,6 +116,32 @@ impl Wanted {
         }
     }
 
+    /// Where supervisors of the GPUs asked for may be: [`places`](Self::places), and those that were started with a
+    /// clock or a policy of their own, which whoever only looks does not know.
+    #[must_use]
+    pub fn any_places(&self) -> Vec<PathBuf> {
+        let mut places = self.places();
+        let ours = places.last().and_then(|place| place.parent());
+        let (Some(sim), Some(folder)) = (self.sim.as_deref(), ours) else {
+            return places;
+        };
+        let one = |sim: &str| sim.strip_suffix(":1").unwrap_or(sim).to_owned();
+        let started = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let notes = started.map(|entry| entry.path()).filter(|path| {
+            let note = || {
+                let text = std::fs::read_to_string(path).ok()?;
+                serde_json::from_str::<Started>(&text).ok()?.wanted.sim
+            };
+            path.extension().is_some_and(|extension| extension == "start")
+                && note().is_some_and(|started| one(&started) == one(sim))
+        });
+        let mut others: Vec<PathBuf> = notes.map(|note| note.with_extension("sock")).collect();
+        others.retain(|other| !places.contains(other));
+        others.sort();
+        places.extend(others);
+        places
+    }
+
     /// Connects to a supervisor of this kind, and starts a private one where none answers.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use migm_shared::ids::{Incarnation, JobId};
 
 use super::forecast::Track;
+use super::job::Job;
 use super::machine::{Answer, Order};
 use super::owner::Owner;
 use super::slices::{Origin, Slice};
@@ -36,7 +37,16 @@ impl Owner {
             Action::Stay { job } => self.answer_raises(job),
             Action::Move { job, reason } => self.order_move(job, reason),
             Action::Refuse { job, reason } if self.waits_for_a_gpu(job, &reason) => {}
-            Action::Refuse { job, reason } => self.give_up(job, reason, now),
+            Action::Refuse { job, mut reason } => {
+                let takes_existing = |job: &Job| job.submission.use_existing;
+                if let Some(forbidden) = &self.forbidden
+                    && !self.jobs.get(&job).is_some_and(takes_existing)
+                {
+                    // Why none is made where it would fit.
+                    reason = format!("{reason}; {forbidden}");
+                }
+                self.give_up(job, reason, now);
+            }
         }
     }
 
@@ -131,6 +141,7 @@ impl Owner {
             outcome: None,
             status: None,
             why: None,
+            memory: grant.memory,
         });
         job.grant = Some(grant.clone());
         self.tell_runner(id, Reply::Grant(grant));

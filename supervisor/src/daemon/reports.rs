@@ -141,6 +141,7 @@ impl Owner {
             outcome: None,
             status: None,
             why: None,
+            memory: 0,
         });
         tracing::info!(job = %id, program = hello.program, "watching a process without a runner");
         self.jobs.insert(id, job);

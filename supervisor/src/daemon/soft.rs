@@ -216,6 +216,9 @@ impl Owner {
             if let Some(slice) = self.slices.get_mut(&grant.slice) {
                 slice.memory = memory;
             }
+            if let Some(last) = job.attempts.last_mut() {
+                last.memory = last.memory.max(memory);
+            }
             job.note = Some(format!("its soft slice has grown to {}", Bytes(memory)));
             self.changed(id);
         }

@@ -240,6 +240,51 @@ fn a_forecast_grows_the_lease_and_moves_the_job_only_without_room() {
 }
 
 #[test]
+fn with_a_lost_gpu_its_leases_go_and_who_waits_is_served_elsewhere() {
+    let mut node = Node::new(2, CUT);
+    let (first, second) = (GpuIndex(0), GpuIndex(1));
+    node.arrive(1, 30);
+    node.arrive(2, 30);
+    let gpu_of = |node: &Node, job| {
+        let slice = node.scheduler.slice_of(JobId(job)).unwrap();
+        node.leases[&slice].0
+    };
+    assert_eq!((gpu_of(&node, 1), gpu_of(&node, 2)), (first, second));
+    // One waits for room, and one asks for more, when GPU 0 goes.
+    node.arrive(3, 20);
+    assert_eq!(node.scheduler.queue(), [JobId(3)]);
+    node.step(Event::Raise {
+        job: JobId(1),
+        need: need(35),
+    });
+    node.run(Event::Lost { gpu: first });
+    assert_eq!(node.scheduler.slice_of(JobId(1)), None);
+    // A question about a lease that is gone is answered, and its job has nothing to give back at its end.
+    assert_eq!(node.raise(1, 35), [Action::Stay { job: JobId(1) }]);
+    assert!(node.end(1, None).is_empty());
+    // The other GPU goes on, and no reading is asked of the lost one.
+    assert_eq!(gpu_of(&node, 2), second);
+    let actions = node.end(2, None);
+    assert!(!actions.contains(&Action::Look { gpu: first }), "{actions:?}");
+    assert_eq!(gpu_of(&node, 3), second);
+    // Back with a lease of a job that ran on.
+    node.step(Event::SoftGpu { gpu: first, cut: CUT });
+    node.step(Event::SoftSlice {
+        slice: Incarnation(70),
+        gpu: first,
+        memory: 30 * GIB,
+        holder: JobId(7),
+    });
+    node.leases.insert(Incarnation(70), (first, 30 * GIB));
+    node.arrive(8, 15);
+    assert_eq!(
+        gpu_of(&node, 8),
+        second,
+        "there is no room beside the adopted one"
+    );
+}
+
+#[test]
 fn more_than_the_gpu_has_moves_nobody_and_is_refused_to_who_waits() {
     let mut node = Node::new(1, CUT);
     node.arrive(1, 10);
