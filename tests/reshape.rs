@@ -924,6 +924,35 @@ impl Node for Counting {
     }
 }
 
+/// Beside its two changes a step reads back, and looks up what it has no handle of.
+#[test]
+fn a_step_asks_the_driver_for_its_two_changes_and_what_it_reads_back() {
+    let daemon = Daemon::start("a100-40gb");
+    let driver = daemon.driver();
+    let calls = || (driver.node.calls().changes(), driver.node.calls().reads());
+    let since = |before: (u64, u64)| (calls().0 - before.0, calls().1 - before.1);
+    // The kinds of compute instance are asked for once.
+    let (kind, place) = driver.slot(0, "2g.10gb", 4);
+    let made = driver.node.create(0, &kind, place).unwrap();
+    driver.node.destroy(0, made.gi).unwrap();
+    for others in 0..4_u32 {
+        let before = calls();
+        let made = driver.node.create(0, &kind, place).unwrap();
+        let created = since(before);
+        assert!(made.uuid.is_some() && made.memory.is_some(), "{made:?}");
+        // Both instances made and read back; the GPU, the number of MIG devices, the UUID and memory of this one,
+        // and three for each that stands before it and for itself.
+        let walked = 3 * u64::from(others + 1);
+        assert_eq!(created.0, 2);
+        assert!(created.1 <= 2 + 4 + walked, "{created:?} beside {others}");
+        let before = calls();
+        driver.node.destroy(0, made.gi).unwrap();
+        // The GPU and both instances looked up, and one look that it is gone.
+        assert_eq!(since(before), (2, 4), "beside {others}");
+        driver.make(0, "1g.5gb", others);
+    }
+}
+
 /// Three steps are three calls, each with its own reading back inside, and nothing else is asked meanwhile.
 #[test]
 fn a_reshape_asks_no_more_of_the_driver_than_its_steps() {

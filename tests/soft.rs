@@ -216,7 +216,13 @@ fn a_growing_job_is_never_relaunched_while_there_is_room() {
     );
     job.ends_well();
     assert_eq!(shared.outcomes("grower"), ["done"], "{}", shared.log());
-    assert!(shared.report("grower")["peak_bytes"].as_u64().unwrap() > 4 * GIB);
+    let report = shared.report("grower");
+    assert!(report["peak_bytes"].as_u64().unwrap() > 4 * GIB);
+    // The attempt tells what its lease had grown to, in the report and in the status.
+    let had = report["attempts"][0]["memory"].as_u64().unwrap();
+    assert!(had >= grown, "{report:#}");
+    assert_eq!(report["attempts"][0]["profile"], "soft");
+    assert_eq!(shared.job("grower").unwrap()["attempts"][0]["memory"], had);
 }
 
 /// A jump has no forecast: the allocation itself asks, and waits until its lease has grown.

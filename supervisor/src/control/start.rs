@@ -397,6 +397,34 @@ mod tests {
     }
 
     #[test]
+    fn one_with_a_clock_or_policy_of_its_own_is_found_by_its_gpus() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = |name: &str| folder.path().join(name);
+        for (name, sim) in [
+            ("b", "a100-40gb"),
+            ("a", "a100-40gb:1"),
+            ("c", "a100-40gb:2"),
+            ("d", "a30-24gb"),
+        ] {
+            let wanted = Wanted {
+                sim: Some(sim.to_owned()),
+                time_scale: Some(0.5),
+                ..Wanted::default()
+            };
+            let mut note_file = File::create(place(name).with_extension("start")).unwrap();
+            note(&mut note_file, 1, &wanted).unwrap();
+        }
+        std::fs::write(place("e.start"), "no note").unwrap();
+        let looking = Wanted {
+            sim: Some("a100-40gb".to_owned()),
+            socket: Some(place("sim-a100-40gb.sock")),
+            ..Wanted::default()
+        };
+        let names = ["sim-a100-40gb.sock", "a.sock", "b.sock"].map(place);
+        assert_eq!(looking.any_places(), names);
+    }
+
+    #[test]
     fn a_simulated_gpu_has_a_socket_of_its_own() {
         let wanted = Wanted {
             sim: Some("a100-40gb:2".into()),
