@@ -34,6 +34,10 @@ impl Owner {
             Action::Look { gpu } => self.order_look(gpu),
             Action::Lease { slice, gpu, memory } => self.cut_lease(slice, gpu, memory),
             Action::Grow { job, memory, .. } => self.grown(job, memory),
+            Action::Shrink { job, memory } => {
+                let memory = self.shrink(job, memory);
+                events.push_back(Event::Shrunk { job, memory });
+            }
             Action::Stay { job } => self.answer_raises(job),
             Action::Move { job, reason } => self.order_move(job, reason),
             Action::Refuse { job, reason } if self.waits_for_a_gpu(job, &reason) => {}

@@ -28,6 +28,8 @@ pub struct Track {
 pub struct Weighed {
     /// The most likely peak of reserved bytes.
     pub peak: u64,
+    /// What it needs at most, beside what the driver charges on top: the upper bound.
+    pub high: u64,
     /// The last few forecasts agree.
     pub converged: bool,
     /// To stay or to move, with the reason.
@@ -138,6 +140,7 @@ impl Track {
         };
         Some(Weighed {
             peak: forecast.peak,
+            high: forecast.high,
             converged: forecast.converged,
             verdict: decide(&forecast, &situation),
         })

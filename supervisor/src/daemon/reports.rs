@@ -253,6 +253,9 @@ impl Owner {
         let (need, why) = match weighed.verdict {
             Verdict::Stay { reason } => {
                 tracing::debug!(job = %id, reason, "decision: stay");
+                if weighed.converged && job.state == JobState::Running {
+                    self.tell_enough(id, weighed.high.saturating_add(besides), now);
+                }
                 return;
             }
             Verdict::Move { need_bytes, reason } => (need_bytes, reason),

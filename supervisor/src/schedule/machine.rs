@@ -116,6 +116,8 @@ impl Scheduler {
                 self.room(now, gpu, room, &mut actions);
             }
             Event::Raise { job, need } => self.raise(now, job, need.device_bytes, &mut actions),
+            Event::Enough { job, need } => self.enough(job, need.device_bytes),
+            Event::Shrunk { job, memory } => self.shrunk(job, memory),
             Event::Restricted { job, gpus } => {
                 self.restricted.insert(job, gpus.into_iter().collect());
             }
