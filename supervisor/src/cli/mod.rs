@@ -8,6 +8,8 @@ use clap::{Parser, Subcommand};
 
 mod batch;
 mod demo;
+mod explain;
+mod history;
 mod layout;
 mod play;
 mod run;
@@ -41,6 +43,8 @@ enum Command {
     Batch(batch::Args),
     Demo(demo::Args),
     Status(status::Args),
+    Explain(explain::Args),
+    History(history::Args),
     Layout(layout::Args),
     Sim(sim::Args),
     Play(play::Args),
@@ -86,6 +90,8 @@ pub fn main() -> ExitCode {
         Command::Batch(args) => batch::main(args),
         Command::Demo(args) => demo::main(args),
         Command::Status(args) => status::main(args),
+        Command::Explain(args) => explain::main(&args),
+        Command::History(args) => history::main(&args),
         Command::Layout(args) => layout::main(&args),
         Command::Sim(args) => sim::main(&args),
         Command::Play(args) => return play::main(&args),

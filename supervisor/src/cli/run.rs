@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 use super::{Failure, exit};
 use crate::control::start::Wanted;
 use crate::job::environment::{self, Cap};
-use crate::job::{self, JobError, Order, signals};
+use crate::job::{self, JobError, Order, history, signals};
 
 /// Run one program on the tightest slice that holds it; its exit status is passed on
 #[derive(Debug, clap::Args)]
@@ -42,6 +42,9 @@ pub struct Args {
     /// An exit status of 0 after our signal means that the program is done, not that it was interrupted
     #[arg(long)]
     done_on_zero: bool,
+    /// Told to stop, the program saves its work, and goes on from there when it is started again: it is moved sooner
+    #[arg(long)]
+    keeps_work: bool,
     /// Read standard input to its end first, so that the program can be started again with it
     #[arg(long)]
     stdin_spool: bool,
@@ -118,6 +121,8 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
             sim: args.sim,
             ..Wanted::default()
         },
+        keeps_work: args.keeps_work,
+        history: history::place(),
     };
     let status = job::runner::run(order).map_err(|error| match &error {
         JobError::Start(start) if start.is_bad_input() => Failure::input(error),

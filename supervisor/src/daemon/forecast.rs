@@ -3,6 +3,7 @@
 use migm_shared::clock::Clock;
 use migm_shared::report::Sample;
 
+use crate::control::Inputs;
 use crate::memory::{Costs, Method, Observation, Situation, Track as Series, Verdict, decide};
 
 /// Seconds that one observation covers where a program passes no iteration marks.
@@ -26,10 +27,8 @@ pub struct Track {
 /// A forecast weighed against the slice.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Weighed {
-    /// The most likely peak of reserved bytes.
-    pub peak: u64,
-    /// The last few forecasts agree.
-    pub converged: bool,
+    /// The figures that were weighed.
+    pub inputs: Inputs,
     /// To stay or to move, with the reason.
     pub verdict: Verdict,
 }
@@ -37,7 +36,7 @@ pub struct Weighed {
 /// What a forecast is weighed against.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Against {
-    /// Iterations that the user says it runs.
+    /// Iterations that it runs, by the user's word or by earlier runs.
     pub iterations: Option<u64>,
     /// The slice's memory, bytes.
     pub slice: u64,
@@ -47,6 +46,10 @@ pub struct Against {
     pub work_done: f64,
     /// Seconds that a relaunch has cost on this node; 0 before the first.
     pub relaunch: f64,
+    /// The program saves its work when it is told to stop.
+    pub keeps_work: bool,
+    /// Reserved bytes that earlier runs of the same command came to.
+    pub history_peak: Option<u64>,
 }
 
 impl Track {
@@ -127,19 +130,41 @@ impl Track {
         } else {
             self.by_second.forecast(None)
         }?;
+        // What is saved is lost by an out-of-memory alone.
+        let (lost, saved) = if against.keeps_work {
+            (0.0, against.work_done)
+        } else {
+            (against.work_done, 0.0)
+        };
         let situation = Situation {
             slice_bytes: against.slice,
             unaccounted_bytes: against.unaccounted,
-            work_done: against.work_done,
+            work_done: lost,
             costs: Costs {
                 after_move: against.relaunch,
-                after_oom: against.relaunch,
+                after_oom: against.relaunch + saved,
             },
         };
-        Some(Weighed {
+        let inputs = Inputs {
+            slice: against.slice,
+            unaccounted: against.unaccounted,
+            level: forecast.level,
+            x: forecast.now,
+            horizon: forecast.horizon_used,
+            trusted_to: forecast.trusted_to,
             peak: forecast.peak,
-            converged: forecast.converged,
+            low: forecast.low,
+            high: forecast.high,
+            settled: forecast.converged,
+            law: format!("{:?}", forecast.law).to_lowercase(),
+            work_done: against.work_done,
+            relaunch: against.relaunch,
+            keeps_work: against.keeps_work,
+            history_peak: against.history_peak,
+        };
+        Some(Weighed {
             verdict: decide(&forecast, &situation),
+            inputs,
         })
     }
 }
@@ -166,6 +191,8 @@ mod tests {
         unaccounted: 434 * MIB,
         work_done: 1.0,
         relaunch: 0.0,
+        keeps_work: false,
+        history_peak: None,
     };
 
     #[test]
@@ -208,7 +235,7 @@ mod tests {
             track.add(1, &[by(Mark::StreamSync, 3, at, GIB)]);
         }
         assert_eq!(track.iteration(), 19);
-        assert_eq!(track.weigh(AGAINST).map(|weighed| weighed.peak), Some(GIB));
+        assert_eq!(track.weigh(AGAINST).map(|weighed| weighed.inputs.peak), Some(GIB));
         // Another process has its own clock, and does not lead.
         track.add(2, &[by(Mark::CopyToHost, 1, 5, GIB)]);
         assert_eq!(track.iteration(), 19);
@@ -231,7 +258,11 @@ mod tests {
         }
         let weighed = track.weigh(AGAINST).unwrap();
         let exact = GIB + 100 * 64 * MIB;
-        assert!(weighed.peak.abs_diff(exact) < MIB, "{} for {exact}", weighed.peak);
+        assert!(
+            weighed.inputs.peak.abs_diff(exact) < MIB,
+            "{} for {exact}",
+            weighed.inputs.peak
+        );
         let Verdict::Move { need_bytes, .. } = weighed.verdict else {
             panic!("{weighed:?}")
         };
@@ -255,6 +286,6 @@ mod tests {
             iterations: None,
             ..AGAINST
         };
-        assert_eq!(track.weigh(against).map(|weighed| weighed.peak), Some(GIB));
+        assert_eq!(track.weigh(against).map(|weighed| weighed.inputs.peak), Some(GIB));
     }
 }

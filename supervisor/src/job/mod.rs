@@ -27,6 +27,7 @@ pub mod attempt;
 pub mod batch;
 pub mod descendants;
 pub mod environment;
+pub mod history;
 pub mod input;
 pub mod launch;
 pub mod link;
@@ -69,6 +70,10 @@ pub struct Order {
     pub part: Option<String>,
     /// Which supervisor.
     pub wanted: Wanted,
+    /// Told to stop, the program saves its work and goes on from there when it is started again.
+    pub keeps_work: bool,
+    /// Where what it comes to is kept; nowhere if `None`.
+    pub history: Option<PathBuf>,
 }
 
 /// Why a job could not be run; a program that ran and failed is no such error.

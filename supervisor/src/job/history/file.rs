@@ -1,0 +1,524 @@
+//! The history file: JSON lines that any number of runners append to.
+//!
+//! The first line names the version. Each further line is an [`Entry`]; a run adds one and changes none, and
+//! entries of one signature are put together when they are read.
+//!
+//! - **Appending** goes under a lock on a file beside it, in one write. A writer killed within it leaves a
+//!   line without an end: readers pass over it, and the next writer ends it before it adds its own.
+//! - **Reading** takes no lock: lines are only added, and a compacted file takes the old one's place as a
+//!   whole. So a stopped writer keeps no job from starting.
+//! - **Compaction**, when the file outgrows [`LIMIT`], puts entries together, leaves out the longest unused
+//!   and renames the result into place, under the lock.
+//! - A file of **another version** is moved aside under a name that says so, and is never written to.
+//!
+//! All is the user's alone: the folder that is made has mode 0700, the files 0600.
+
+use std::collections::HashMap;
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::Entry;
+
+/// The version that this build reads and writes.
+pub const VERSION: u32 = 1;
+/// The file is compacted when it has grown beyond so many bytes, to half of them at most.
+pub const LIMIT: usize = 4 << 20;
+/// So many entries a compaction leaves at most.
+pub const KEPT_ENTRIES: usize = 4096;
+/// A line is no longer than this: the longest argument list that is kept, escaped, with an environment.
+const LONGEST_LINE: usize = 64 << 10;
+/// A writer holds the lock for milliseconds. One that holds it longer has been stopped, and a job that is
+/// over does not wait for it.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The history cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum HistoryError {
+    /// The kernel refuses.
+    #[error("history {}: cannot {doing}: {source}", path.display())]
+    System {
+        /// The file.
+        path: PathBuf,
+        /// What was tried.
+        doing: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+    /// It is of another version, and only asked to be read.
+    #[error("history {}: it has version {version}, and this is version {VERSION}; the next run sets it aside", path.display())]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        version: u32,
+    },
+    /// It is no history.
+    #[error("history {}: its first line is not that of a history", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Somebody holds the lock.
+    #[error("history {}: another process has held its lock for {} s", path.display(), PATIENCE.as_secs())]
+    Locked {
+        /// The file.
+        path: PathBuf,
+    },
+    /// An entry that is too long to be kept.
+    #[error("history {}: an entry of {length} bytes is longer than {LONGEST_LINE}", path.display())]
+    Long {
+        /// The file.
+        path: PathBuf,
+        /// Its bytes.
+        length: usize,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+struct Head {
+    migm_history: u32,
+}
+
+/// The history at one place. Nothing is opened before it is needed.
+#[derive(Clone, Debug)]
+pub struct History {
+    path: PathBuf,
+    limit: usize,
+}
+
+/// What a file has been found to hold.
+#[derive(Debug, Default)]
+struct Content {
+    /// By signature, in the order of their first lines.
+    entries: Vec<Entry>,
+    /// Lines that are no entries: torn by a crash, or somebody else's.
+    unread: usize,
+}
+
+impl History {
+    /// The history in this file.
+    #[must_use]
+    pub const fn new(path: PathBuf) -> Self {
+        Self { path, limit: LIMIT }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// All entries, the longest unused first, and how many lines could not be read.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is of another version, or no history. A missing one is empty.
+    pub fn read(&self) -> Result<(Vec<Entry>, usize), HistoryError> {
+        let mut content = self.content(|_| true)?;
+        content.entries.sort_by_key(|entry| entry.last_run);
+        Ok((content.entries, content.unread))
+    }
+
+    /// The entries of one family.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn family(&self, family: &str) -> Result<Vec<Entry>, HistoryError> {
+        let start = format!("{{\"family\":\"{family}\"");
+        Ok(self.content(|line| line.starts_with(start.as_bytes()))?.entries)
+    }
+
+    fn content(&self, wanted: impl Fn(&[u8]) -> bool) -> Result<Content, HistoryError> {
+        let bytes = match fs::read(&self.path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Content::default()),
+            Err(error) => return Err(self.failed("read it")(error)),
+        };
+        match version(&bytes) {
+            Some(VERSION) => {}
+            Some(version) => {
+                let path = self.path.clone();
+                return Err(HistoryError::Version { path, version });
+            }
+            None if bytes.is_empty() => return Ok(Content::default()),
+            None => {
+                return Err(HistoryError::Foreign {
+                    path: self.path.clone(),
+                });
+            }
+        }
+        let mut content = Content::default();
+        let mut known: HashMap<String, usize> = HashMap::new();
+        for line in bytes
+            .split(|byte| *byte == b'\n')
+            .skip(1)
+            .filter(|line| !line.is_empty())
+        {
+            if !wanted(line) {
+                continue;
+            }
+            let Ok(entry) = serde_json::from_slice::<Entry>(line) else {
+                content.unread += 1;
+                continue;
+            };
+            match known.get(&entry.signature) {
+                Some(&index) => content.entries[index].absorb(entry),
+                None => {
+                    known.insert(entry.signature.clone(), content.entries.len());
+                    content.entries.push(entry);
+                }
+            }
+        }
+        Ok(content)
+    }
+
+    /// Adds what a run came to. Says where an earlier file of another version has been put, if there was one.
+    ///
+    /// # Errors
+    /// The file or its lock cannot be had; nothing has been added then.
+    pub fn add(&self, entry: &Entry) -> Result<Option<PathBuf>, HistoryError> {
+        let mut line = self.encode(entry)?;
+        line.push(b'\n');
+        if line.len() > LONGEST_LINE {
+            let (path, length) = (self.path.clone(), line.len());
+            return Err(HistoryError::Long { path, length });
+        }
+        let _lock = self.lock()?;
+        let aside = self.set_aside()?;
+        let mut file = self.open()?;
+        let length = file.seek(SeekFrom::End(0)).map_err(self.failed("find its end"))?;
+        let mut bytes = Vec::new();
+        if length == 0 {
+            bytes = self.encode(&Head {
+                migm_history: VERSION,
+            })?;
+            bytes.push(b'\n');
+        } else if !ends_a_line(&mut file, length).map_err(self.failed("read its end"))? {
+            bytes.push(b'\n');
+        }
+        bytes.extend_from_slice(&line);
+        // The lock is ours, so the end is still where it was; O_APPEND keeps it so for whoever ignores locks.
+        file.write_all(&bytes).map_err(self.failed("append to it"))?;
+        if length + bytes.len() as u64 > self.limit as u64 {
+            let mut entries = self.content(|_| true)?.entries;
+            entries.sort_by_key(|entry| entry.last_run);
+            self.replace(&entries)?;
+        }
+        Ok(aside)
+    }
+
+    /// Leaves out all entries for which `forget` says so; how many those were.
+    ///
+    /// # Errors
+    /// The file or its lock cannot be had; nothing has been changed then.
+    pub fn forget(&self, forget: impl Fn(&Entry) -> bool) -> Result<usize, HistoryError> {
+        if !self.path.exists() {
+            return Ok(0);
+        }
+        let _lock = self.lock()?;
+        let mut entries = self.content(|_| true)?.entries;
+        let before = entries.len();
+        entries.retain(|entry| !forget(entry));
+        let gone = before - entries.len();
+        if gone > 0 {
+            self.replace(&entries)?;
+        }
+        Ok(gone)
+    }
+
+    /// Puts a file with these entries in place, the longest unused left out where they are too many. The lock
+    /// is held.
+    fn replace(&self, entries: &[Entry]) -> Result<(), HistoryError> {
+        let mut lines = Vec::new();
+        let mut size = 0;
+        for entry in entries.iter().rev().take(KEPT_ENTRIES) {
+            let line = self.encode(entry)?;
+            size += line.len() + 1;
+            if size > self.limit / 2 {
+                break;
+            }
+            lines.push(line);
+        }
+        lines.push(self.encode(&Head {
+            migm_history: VERSION,
+        })?);
+        lines.reverse();
+        let mut text = lines.join(&b'\n');
+        text.push(b'\n');
+        let failed = || self.failed("write it anew");
+        let mut fresh = tempfile::Builder::new()
+            .prefix(".history-")
+            .tempfile_in(self.folder())
+            .map_err(failed())?;
+        fresh.write_all(&text).map_err(failed())?;
+        // On the disk before it takes the other's place: else a power cut could leave neither.
+        fresh.as_file().sync_all().map_err(failed())?;
+        fresh.persist(&self.path).map_err(|error| failed()(error.error))?;
+        Ok(())
+    }
+
+    /// Moves a file that is not of this version out of the way. The lock is held.
+    fn set_aside(&self) -> Result<Option<PathBuf>, HistoryError> {
+        let mut start = Vec::new();
+        match File::open(&self.path) {
+            Ok(file) => file
+                .take(256)
+                .read_to_end(&mut start)
+                .map_err(self.failed("read it"))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(self.failed("read it")(error)),
+        };
+        let name = match version(&start) {
+            _ if start.is_empty() => return Ok(None),
+            Some(VERSION) => return Ok(None),
+            Some(other) => format!("version-{other}"),
+            None => "unknown".to_owned(),
+        };
+        let free = (1_u32..).map(|number| self.path.with_extension(format!("{name}.{number}")));
+        let aside = free.into_iter().find(|path| !path.exists());
+        let aside = aside.unwrap_or_else(|| self.path.with_extension(name));
+        fs::rename(&self.path, &aside).map_err(self.failed("set another version aside"))?;
+        Ok(Some(aside))
+    }
+
+    fn folder(&self) -> &Path {
+        match self.path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        }
+    }
+
+    fn open(&self) -> Result<File, HistoryError> {
+        OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(&self.path)
+            .map_err(self.failed("open it"))
+    }
+
+    /// Waits for the lock; it goes with the file that is given back, and with this process at the latest.
+    fn lock(&self) -> Result<File, HistoryError> {
+        let failed = || self.failed("lock it");
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(self.folder())
+            .map_err(self.failed("make its folder"))?;
+        let mut path = self.path.clone().into_os_string();
+        path.push(".lock");
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(path)
+            .map_err(failed())?;
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(file),
+                Err(TryLockError::WouldBlock) if Instant::now() < end => {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                Err(TryLockError::WouldBlock) => {
+                    return Err(HistoryError::Locked {
+                        path: self.path.clone(),
+                    });
+                }
+                Err(TryLockError::Error(error)) => return Err(failed()(error)),
+            }
+        }
+    }
+
+    fn encode(&self, value: &impl Serialize) -> Result<Vec<u8>, HistoryError> {
+        serde_json::to_vec(value).map_err(|error| self.failed("encode an entry")(error.into()))
+    }
+
+    fn failed(&self, doing: &'static str) -> impl FnOnce(io::Error) -> HistoryError + use<> {
+        let path = self.path.clone();
+        move |source| HistoryError::System { path, doing, source }
+    }
+}
+
+/// What the first line says.
+fn version(bytes: &[u8]) -> Option<u32> {
+    let line = bytes.split(|byte| *byte == b'\n').next()?;
+    let head: Head = serde_json::from_slice(line).ok()?;
+    Some(head.migm_history)
+}
+
+fn ends_a_line(file: &mut File, length: u64) -> io::Result<bool> {
+    let mut last = [0];
+    file.seek(SeekFrom::Start(length - 1))?;
+    file.read_exact(&mut last)?;
+    Ok(last == [b'\n'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    use crate::control::{Outcome, Past};
+
+    fn entry(number: u64, last_run: u64) -> Entry {
+        Entry {
+            family: "f0".into(),
+            signature: format!("{number:016x}"),
+            program: "/bin/p".into(),
+            words: vec!["#".into()],
+            environment: Vec::new(),
+            #[expect(clippy::cast_precision_loss, reason = "small")]
+            numbers: vec![number as f64],
+            content: "c".into(),
+            gpu: "NVIDIA A100".into(),
+            simulated: true,
+            last_run,
+            past: Past {
+                runs: 1,
+                done: 0,
+                peaks: Vec::new(),
+                at_least: number,
+                iterations: 0,
+                law: None,
+                outcome: Outcome::Oom,
+            },
+        }
+    }
+
+    fn history() -> (tempfile::TempDir, History) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("migm/history.jsonl");
+        (folder, History::new(path))
+    }
+
+    #[test]
+    fn what_is_added_is_read_together_and_is_the_users_alone() {
+        let (_folder, history) = history();
+        assert_eq!(history.read().unwrap(), (Vec::new(), 0));
+        for last_run in [5, 9] {
+            assert_eq!(history.add(&entry(1, last_run)).unwrap(), None);
+        }
+        history.add(&entry(2, 3)).unwrap();
+        let (entries, unread) = history.read().unwrap();
+        let shown: Vec<_> = entries
+            .iter()
+            .map(|entry| (entry.past.at_least, entry.past.runs, entry.last_run))
+            .collect();
+        assert_eq!((shown, unread), (vec![(2, 1, 3), (1, 2, 9)], 0));
+        assert_eq!(history.family("f0").unwrap().len(), 2);
+        assert_eq!(history.family("f").unwrap().len(), 0);
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(history.path()), mode(history.folder())), (0o600, 0o700));
+    }
+
+    #[test]
+    fn a_torn_last_line_is_passed_over_and_ended_by_the_next_writer() {
+        let (_folder, history) = history();
+        history.add(&entry(1, 1)).unwrap();
+        let whole = fs::read(history.path()).unwrap();
+        let torn: Vec<u8> = [&whole[..], &whole[40..120]].concat();
+        fs::write(history.path(), &torn).unwrap();
+        assert_eq!(history.read().unwrap().0.len(), 1);
+        history.add(&entry(2, 2)).unwrap();
+        let (entries, unread) = history.read().unwrap();
+        assert_eq!((entries.len(), unread), (2, 1));
+        // A line that lacks nothing but its end is kept.
+        let mut text = fs::read(history.path()).unwrap();
+        assert_eq!(text.pop(), Some(b'\n'));
+        fs::write(history.path(), &text).unwrap();
+        history.add(&entry(3, 3)).unwrap();
+        assert_eq!(history.read().unwrap().0.len(), 3);
+    }
+
+    #[test]
+    fn a_file_of_another_version_is_set_aside_and_kept() {
+        let (_folder, history) = history();
+        fs::create_dir_all(history.folder()).unwrap();
+        let other = "{\"migm_history\":2}\n{\"else\":1}\n";
+        fs::write(history.path(), other).unwrap();
+        let said = history.read().unwrap_err().to_string();
+        assert!(said.contains("it has version 2, and this is version 1"), "{said}");
+        assert_eq!(fs::read_to_string(history.path()).unwrap(), other);
+        let aside = history.add(&entry(1, 1)).unwrap().unwrap();
+        assert_eq!(fs::read_to_string(&aside).unwrap(), other);
+        assert_eq!(history.read().unwrap().0.len(), 1);
+        // Not even the second one takes the first one's place.
+        fs::write(history.path(), other).unwrap();
+        assert_ne!(history.add(&entry(1, 1)).unwrap(), Some(aside));
+    }
+
+    #[test]
+    fn a_file_that_is_no_history_is_not_written_to() {
+        let (_folder, history) = history();
+        fs::create_dir_all(history.folder()).unwrap();
+        fs::write(history.path(), "dear diary").unwrap();
+        assert!(matches!(history.read(), Err(HistoryError::Foreign { .. })));
+        assert!(matches!(
+            history.forget(|_| true),
+            Err(HistoryError::Foreign { .. })
+        ));
+        let aside = history.add(&entry(1, 1)).unwrap().unwrap();
+        assert_eq!(fs::read_to_string(aside).unwrap(), "dear diary");
+    }
+
+    #[test]
+    fn a_file_that_outgrows_its_limit_keeps_the_last_used() {
+        let (_folder, mut history) = history();
+        history.limit = 128 << 10;
+        for number in 0..2_000 {
+            history.add(&entry(number % 100, number)).unwrap();
+        }
+        assert!(fs::metadata(history.path()).unwrap().len() <= history.limit as u64);
+        let (entries, _) = history.read().unwrap();
+        assert_eq!(entries.len(), 100);
+        assert!(entries.iter().all(|entry| entry.past.runs == 20));
+        let names: Vec<_> = fs::read_dir(history.folder())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        assert_eq!(names.len(), 2, "{names:?}");
+
+        let many: Vec<Entry> = (0..6_000).map(|number| entry(number, number)).collect();
+        history.limit = LIMIT;
+        history.replace(&many).unwrap();
+        let (kept, _) = history.read().unwrap();
+        assert_eq!(kept.len(), KEPT_ENTRIES);
+        assert_eq!(kept[0].last_run, 6_000 - KEPT_ENTRIES as u64);
+    }
+
+    #[test]
+    fn one_program_is_forgotten_and_the_others_stay() {
+        let (_folder, history) = history();
+        assert_eq!(history.forget(|_| true).unwrap(), 0);
+        for number in 1..=3 {
+            history.add(&entry(number, number)).unwrap();
+        }
+        assert_eq!(history.forget(|entry| entry.past.at_least == 2).unwrap(), 1);
+        assert_eq!(history.read().unwrap().0.len(), 2);
+        assert_eq!(history.forget(|_| true).unwrap(), 2);
+        assert_eq!(history.read().unwrap().0.len(), 0);
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_written_is_an_error_that_names_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        let said = History::new(file.join("history"))
+            .add(&entry(1, 1))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            said.contains("file/history") && said.contains("make its folder"),
+            "{said}"
+        );
+        assert!(!said.contains('\n'));
+    }
+}
