@@ -97,7 +97,6 @@ impl Owner {
             last.status = ending.status;
         }
         let again = job.next_need(&ending, grant.memory, self.context_cost);
-        let why = job.attempts.last().and_then(|last| last.why.clone());
         if ending.outcome == Outcome::Done {
             let advice = self.jobs.get(&id).and_then(|job| self.advice(job, &grant));
             if let Some(job) = self.jobs.get_mut(&id) {
@@ -106,15 +105,15 @@ impl Owner {
             }
         }
         let again = again.map(|Next { known, wanted }| self.within_reach(id, wanted, known, grant.memory));
-        if let Some(need) = again.filter(|_| ending.outcome == Outcome::Oom) {
-            let what = why.unwrap_or_else(|| "it ran out of memory".to_owned());
-            let reason = format!("need {}: {what}", Bytes(need));
+        if let (Some(need), Outcome::Oom, Some(unmet)) = (again, ending.outcome, ending.unmet) {
+            let reason = format!(
+                "out of memory: it asked for {} with {} in use, so the next slice holds {}",
+                Bytes(unmet.asked),
+                Bytes(unmet.in_use),
+                Bytes(need)
+            );
             self.decide(id, now, Verdict::Relaunch, reason, None);
         }
-        tracing::info!(
-            job = %id, attempt = grant.attempt.attempt, outcome = ?ending.outcome, status = ending.status,
-            next_need = again, "attempt is over"
-        );
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.leader = None;
         if let Some(need) = again {

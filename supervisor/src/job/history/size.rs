@@ -12,8 +12,8 @@
 //!    that ran needs more or less than that, and by how much is not known.
 //! 4. **Runs before the program's file changed** are a hint too, where there is nothing else.
 //!
-//! Need is in device bytes. Where a run's device peak was not measured, its reserved peak and what a context
-//! costs here stand for it.
+//! Need is in device bytes. Where a run's device peak was not measured, its reserved peak stands for it, and the
+//! most that was measured beyond that in another run, or what a context costs on this machine.
 
 use migm_shared::units::Bytes;
 
@@ -47,6 +47,8 @@ pub struct FirstSize {
 /// reserved bytes on this machine, where that is known.
 #[must_use]
 pub fn size(evidence: &Evidence, context: Option<u64>) -> Option<FirstSize> {
+    let peaks = evidence.points.iter().flat_map(|point| &point.past.peaks);
+    let context = peaks.filter_map(besides).max().or(context);
     let device = |peak: &PastPeak| device_of(peak, context);
     if let Some(past) = same(evidence) {
         return by_the_same(past, context).or_else(|| by_others(evidence, &device));
