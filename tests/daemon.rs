@@ -470,6 +470,90 @@ fn a_grower_is_moved_before_its_slice_is_full() {
     assert!(matches!(runner.hear(), Reply::Cancel { attempt: Some(_) }));
 }
 
+/// A process of a job that tells its memory by a script of its own.
+struct Teller {
+    peer: Peer,
+    at: u64,
+}
+
+impl Teller {
+    fn join(daemon: &Daemon, grant: &Grant) -> Self {
+        let mut peer = daemon.peer();
+        peer.report(&Report::Hello(Hello {
+            pid: std::process::id(),
+            attempt: Some(grant.attempt.to_string()),
+            program: "teller".into(),
+            has_page: false,
+        }));
+        assert_eq!(peer.hear::<Welcome>(), Welcome::Page);
+        Self { peer, at: 0 }
+    }
+
+    /// Tells of iterations of these levels, up to where the runner is told to move: of each third nothing, each
+    /// fourth twice, and each fifth only after the two that follow it.
+    fn tell(&mut self, levels: impl Iterator<Item = u64>, runner: &mut Peer) -> Option<u64> {
+        let mut late: Vec<(u64, Report)> = Vec::new();
+        for level in levels {
+            let at = self.at;
+            self.at += 1;
+            let report = Report::Samples(vec![Sample {
+                time_ns: (at + 1) * 20_000_000,
+                iteration: at,
+                reserved: level,
+                peak: level,
+                ..Sample::default()
+            }]);
+            match at {
+                _ if at % 3 == 2 => {}
+                _ if at % 5 == 4 => late.push((at + 2, report)),
+                _ => {
+                    self.peer.report(&report);
+                    if at % 4 == 3 {
+                        self.peer.report(&report);
+                    }
+                }
+            }
+            while late.first().is_some_and(|(due, _)| *due <= at) {
+                self.peer.report(&late.remove(0).1);
+            }
+            if let Some(reply) = runner.try_hear::<Reply>(Duration::from_millis(5)) {
+                assert!(matches!(reply, Reply::Move { .. }), "{reply:?}");
+                return Some(at);
+            }
+        }
+        None
+    }
+}
+
+#[test]
+fn samples_lost_doubled_and_late_move_the_job_that_outgrows_its_slice_and_no_other() {
+    let daemon = Daemon::simulated();
+    let mut program = program();
+    let mut moved = |levels: &dyn Fn(u64) -> u64| {
+        let page = page();
+        let asked = Submission {
+            iterations: Some(100),
+            ..submission("teller")
+        };
+        let (mut runner, _) = submit(&daemon, asked, &page);
+        let grant = runner.grant();
+        runner.ask(&Request::Started {
+            attempt: grant.attempt,
+            pid: program.id(),
+        });
+        Teller::join(&daemon, &grant).tell((0..60).map(levels), &mut runner)
+    };
+    let (fits, flat, grows) = (
+        moved(&|at| 2 * GIB + at * 16 * MIB),
+        moved(&|at| if at < 40 { 2 * GIB } else { 4 * GIB }),
+        moved(&|at| 2 * GIB + at * 64 * MIB),
+    );
+    program.kill().unwrap();
+    program.wait().unwrap();
+    assert_eq!((fits, flat), (None, None));
+    assert!(grows.is_some_and(|at| at < 38), "{grows:?}");
+}
+
 #[test]
 fn killed_in_the_middle_the_next_one_adopts_and_leaves_foreign_instances_alone() {
     let mut daemon = Daemon::simulated();
@@ -539,6 +623,7 @@ fn a_real_job_goes_on_while_its_supervisor_is_killed_and_comes_back() {
         .arg(migm())
         .args(["play", "stencil", "--iterations", "3000"])
         .env("MIGM_SOCKET", daemon.socket())
+        .env("MIGM_HISTORY", "off")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .spawn()

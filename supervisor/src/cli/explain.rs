@@ -181,25 +181,28 @@ fn heading(explained: &Explanation, decision: &Decision) -> String {
     )
 }
 
+/// What the reason does not say.
 fn figures(inputs: &Inputs) -> String {
     let mut text = format!(
-        "by law `{}`{}: {} at {:.0}, {} to {} by {:.0}; slice {}, {} of it taken besides; {:.1} s of work{}, \
-         relaunch {:.1} s",
+        "law `{}`{}, most likely {}, at least {}; {} of the slice taken besides; {:.1} s of work, relaunch {:.1} s",
         inputs.law,
-        if inputs.settled { "" } else { " (not settled)" },
-        Bytes(inputs.level),
-        inputs.x,
+        if inputs.settled { "" } else { ", not settled" },
         Bytes(inputs.peak),
-        Bytes(inputs.high),
-        inputs.horizon,
-        Bytes(inputs.slice),
+        Bytes(inputs.low),
         Bytes(inputs.unaccounted),
         inputs.work_done,
-        if inputs.keeps_work { ", which it keeps" } else { "" },
         inputs.relaunch,
     );
+    // Writing to a string does not fail.
+    if let Some(stakes) = inputs.stakes {
+        let _ = write!(
+            text,
+            "; probability {:.2}, a move costs {:.1} s, staying {:.1} s",
+            stakes.overflow, stakes.moving, stakes.staying
+        );
+    }
     if let Some(peak) = inputs.history_peak {
-        let _ = write!(text, "; earlier runs {}", Bytes(peak));
+        let _ = write!(text, "; earlier runs at most {}", Bytes(peak));
     }
     text
 }

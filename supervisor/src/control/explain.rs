@@ -3,7 +3,7 @@
 use bincode::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 
-use super::JobStatus;
+use super::{JobStatus, WorkKept};
 
 /// All that was decided on one job.
 #[derive(Clone, Debug, PartialEq, Encode, Decode, Serialize, Deserialize)]
@@ -122,8 +122,28 @@ pub struct Inputs {
     pub work_done: f64,
     /// What a relaunch costs beyond that work.
     pub relaunch: f64,
-    /// The program saves its work when it is told to stop.
-    pub keeps_work: bool,
+    /// What its work survives.
+    pub kept: WorkKept,
+    /// What a move and staying would cost; `None` where the forecast does not say that it runs out.
+    pub stakes: Option<Stakes>,
     /// Peak of reserved bytes that earlier runs of the same command came to; `None` without such.
     pub history_peak: Option<u64>,
+}
+
+/// The cost of a move against that of staying. Wall seconds; the rule is
+/// [`memory::weigh`](crate::memory::weigh()).
+#[derive(Clone, Copy, Debug, PartialEq, Encode, Decode, Serialize, Deserialize)]
+pub struct Stakes {
+    /// Probability that it runs out of memory before it ends.
+    pub overflow: f64,
+    /// Until it does, at the pace so far.
+    pub time_to_full: f64,
+    /// Until it ends, at the pace so far.
+    pub time_left: f64,
+    /// Expected loss by a move.
+    pub moving: f64,
+    /// Expected loss by staying.
+    pub staying: f64,
+    /// A move is worth it, and more so after this time: what is done until then is kept.
+    pub wait: Option<f64>,
 }

@@ -8,10 +8,23 @@ use super::Outcome;
 /// Said before [`Request::Submit`](super::Request::Submit) or `Resume` over the same connection.
 #[derive(Clone, Debug, Default, PartialEq, Encode, Decode)]
 pub struct About {
-    /// Told to stop, the program saves its work and goes on from there when it is started again.
-    pub keeps_work: bool,
+    /// What the program's work survives, by the user's word.
+    pub kept: WorkKept,
     /// Earlier runs of the program; `None` where the user keeps no history.
     pub history: Option<Evidence>,
+}
+
+/// What a program's work survives: from where it goes on when it is started again.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Encode, Decode, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WorkKept {
+    /// Nothing: it begins anew.
+    #[default]
+    Never,
+    /// It saves its work when it is asked to stop.
+    OnSignal,
+    /// It saves as it goes, and loses next to nothing either way.
+    Always,
 }
 
 /// Earlier runs of one program with the same arguments but for the numbers in them.

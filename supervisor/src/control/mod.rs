@@ -29,8 +29,8 @@ mod history;
 pub mod paths;
 pub mod start;
 
-pub use explain::{Decision, Explanation, Inputs, Seen, Verdict};
-pub use history::{About, Evidence, Past, PastPeak, Point};
+pub use explain::{Decision, Explanation, Inputs, Seen, Stakes, Verdict};
+pub use history::{About, Evidence, Past, PastPeak, Point, WorkKept};
 
 /// What the user asked for, as far as the supervisor must know it. It never runs the command.
 #[derive(Clone, Debug, PartialEq, Encode, Decode, Serialize, Deserialize)]

@@ -3,8 +3,11 @@
 use migm_shared::clock::Clock;
 use migm_shared::report::Sample;
 
-use crate::control::Inputs;
-use crate::memory::{Costs, Method, Observation, Situation, Track as Series, Verdict, decide};
+use crate::control::{Inputs, Stakes, WorkKept};
+use crate::memory::{
+    Choice, Costs, Judgement, Keeping, Method, Observation, Situation, Track as Series, Verdict, decide,
+    judge,
+};
 
 /// Seconds that one observation covers where a program passes no iteration marks.
 const STEP: f64 = 0.1;
@@ -46,8 +49,8 @@ pub struct Against {
     pub work_done: f64,
     /// Seconds that a relaunch has cost on this node; 0 before the first.
     pub relaunch: f64,
-    /// The program saves its work when it is told to stop.
-    pub keeps_work: bool,
+    /// What the program's work survives.
+    pub kept: WorkKept,
     /// Reserved bytes that earlier runs of the same command came to.
     pub history_peak: Option<u64>,
 }
@@ -87,9 +90,16 @@ impl Track {
             let first = *self.first_ns.get_or_insert(sample.time_ns);
             #[expect(clippy::cast_precision_loss, reason = "a job of 2^53 ns runs for 100 days")]
             let seconds = sample.time_ns.saturating_sub(first) as f64 / 1e9;
+            // What another process holds belongs to where the leading one is; a late word of the leading one to
+            // where that was then.
+            let marks = if self.lead == Some(pid) {
+                sample.iteration
+            } else {
+                self.iteration
+            };
             // What is allocated after a mark is the next iteration's, and belongs with what that comes to.
             #[expect(clippy::cast_precision_loss, reason = "iterations are far below 2^53")]
-            let iteration = (self.iteration + u64::from(sample.midway)) as f64;
+            let iteration = (marks + u64::from(sample.midway)) as f64;
             let at = |x| Observation {
                 x,
                 requested: sample.allocated.unwrap_or(sample.peak),
@@ -130,20 +140,40 @@ impl Track {
         } else {
             self.by_second.forecast(None)
         }?;
-        // What is saved is lost by an out-of-memory alone.
-        let (lost, saved) = if against.keeps_work {
-            (0.0, against.work_done)
-        } else {
-            (against.work_done, 0.0)
-        };
         let situation = Situation {
             slice_bytes: against.slice,
             unaccounted_bytes: against.unaccounted,
-            work_done: lost,
-            costs: Costs {
-                after_move: against.relaunch,
-                after_oom: against.relaunch + saved,
+            // At the pace so far; nothing is known of it at the very start.
+            pace: if forecast.now > 0.0 {
+                against.work_done / forecast.now
+            } else {
+                0.0
             },
+            work_done: against.work_done,
+            costs: Costs {
+                relaunch: against.relaunch,
+                // What was measured of a relaunch has the making of the slice in it.
+                reconfiguration: 0.0,
+            },
+            keeping: match against.kept {
+                WorkKept::Never => Keeping::Nothing,
+                WorkKept::OnSignal => Keeping::OnMove,
+                WorkKept::Always => Keeping::Always,
+            },
+        };
+        let stakes = match judge(&forecast, &situation) {
+            Judgement::Overflows(weighing) => Some(Stakes {
+                overflow: weighing.stakes.overflow,
+                time_to_full: weighing.stakes.time_to_full,
+                time_left: weighing.stakes.time_left,
+                moving: weighing.moving,
+                staying: weighing.staying,
+                wait: match weighing.choice {
+                    Choice::Wait(seconds) => Some(seconds),
+                    Choice::Stay | Choice::Move => None,
+                },
+            }),
+            Judgement::Fits | Judgement::Unsettled | Judgement::Doubtful => None,
         };
         let inputs = Inputs {
             slice: against.slice,
@@ -159,7 +189,8 @@ impl Track {
             law: format!("{:?}", forecast.law).to_lowercase(),
             work_done: against.work_done,
             relaunch: against.relaunch,
-            keeps_work: against.keeps_work,
+            kept: against.kept,
+            stakes,
             history_peak: against.history_peak,
         };
         Some(Weighed {
@@ -191,7 +222,7 @@ mod tests {
         unaccounted: 434 * MIB,
         work_done: 1.0,
         relaunch: 0.0,
-        keeps_work: false,
+        kept: WorkKept::Never,
         history_peak: None,
     };
 
@@ -268,6 +299,64 @@ mod tests {
         };
         let bound = need_bytes - AGAINST.unaccounted;
         assert!(bound.abs_diff(exact) < 64 * MIB, "{bound} for {exact}");
+    }
+
+    /// Frames as they may come: lost, twice, or after later ones. `None` where the job is not moved.
+    fn moved_at(levels: &[u64], slice: u64, seed: u64) -> Option<u64> {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut draw = |below: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % below
+        };
+        let mut told: Vec<(u64, Sample)> = Vec::new();
+        for (at, &level) in (0..).zip(levels) {
+            if draw(10) < 3 {
+                continue;
+            }
+            let late = if draw(10) < 2 { draw(5) } else { 0 };
+            told.push((at + late, sample(at, level)));
+            if draw(10) < 3 {
+                told.push((at + draw(4), sample(at, level)));
+            }
+        }
+        told.sort_by_key(|(comes, _)| *comes);
+        let mut track = Track::new(Method::Migm);
+        told.into_iter().find_map(|(comes, sample)| {
+            track.add(7, &[sample]);
+            let against = Against {
+                slice,
+                work_done: f64::from(u32::try_from(comes).unwrap()) * 0.05,
+                ..AGAINST
+            };
+            let is_move = track
+                .weigh(against)
+                .is_some_and(|weighed| matches!(weighed.verdict, Verdict::Move { .. }));
+            is_move.then_some(comes)
+        })
+    }
+
+    #[test]
+    fn samples_lost_doubled_and_late_make_no_false_move() {
+        let flat: Vec<u64> = (0..100).map(|at| 3 * GIB + at % 3 * MIB).collect();
+        let fits: Vec<u64> = (0..100).map(|at| 2 * GIB + at * 16 * MIB).collect();
+        let jump: Vec<u64> = (0..100).map(|at| if at < 50 { GIB } else { 4 * GIB }).collect();
+        let ramp: Vec<u64> = (0..100).map(|at: u64| GIB + at.min(3) * GIB).collect();
+        for seed in 1..=50 {
+            for (name, levels) in [("flat", &flat), ("fits", &fits), ("jump", &jump), ("ramp", &ramp)] {
+                assert_eq!(moved_at(levels, AGAINST.slice, seed), None, "{name}, seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn samples_lost_doubled_and_late_hide_no_overflow() {
+        let grows: Vec<u64> = (0..100).map(|at| 2 * GIB + at * 64 * MIB).collect();
+        for seed in 1..=50 {
+            let at = moved_at(&grows, AGAINST.slice, seed);
+            assert!(at.is_some_and(|at| at < 36), "seed {seed}: {at:?}");
+        }
     }
 
     #[test]

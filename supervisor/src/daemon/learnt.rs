@@ -15,6 +15,7 @@ use super::job::{Job, Peer};
 use super::owner::Owner;
 use crate::control::{
     About, Explanation, Figures, Grant, Inputs, Outcome, Past, PastPeak, Point, Reply, Seen, Verdict,
+    WorkKept,
 };
 use crate::job::history;
 
@@ -54,10 +55,10 @@ impl Learnt {
         history::horizon(self.evidence()?)
     }
 
-    /// The program saves its work when it is told to stop.
+    /// What its work survives.
     #[must_use]
-    pub fn keeps_work(&self) -> bool {
-        self.about.as_ref().is_some_and(|about| about.keeps_work)
+    pub fn kept(&self) -> WorkKept {
+        self.about.as_ref().map_or(WorkKept::Never, |about| about.kept)
     }
 
     /// A new attempt begins: what the last one did says nothing of it.

@@ -11,7 +11,7 @@ use super::forecast::{Against, Weighed};
 use super::job::{Job, Peer};
 use super::owner::{Output, Owner, Role};
 use super::page::JobPage;
-use crate::control::{AttemptRecord, Inputs, JobState, Submission, Verdict};
+use crate::control::{AttemptRecord, Inputs, JobState, Stakes, Submission, Verdict};
 use crate::memory;
 use crate::schedule::{Event, Need};
 
@@ -250,7 +250,7 @@ impl Owner {
             unaccounted: besides,
             work_done: job.attempts.last().map_or(0.0, |last| now - last.start),
             relaunch: self.relaunch,
-            keeps_work: job.learnt.keeps_work(),
+            kept: job.learnt.kept(),
             history_peak: job.learnt.expected(),
         });
         let Some(Weighed { inputs, verdict }) = weighed else {
@@ -266,6 +266,13 @@ impl Owner {
         }
         let (need, why) = match verdict {
             memory::Verdict::Stay { reason } => {
+                let reason = match inputs.stakes {
+                    Some(Stakes { wait: Some(_), .. }) => format!("it moves later: {reason}"),
+                    Some(stakes) if stakes.staying <= stakes.moving => {
+                        format!("a move costs more: {reason}")
+                    }
+                    _ => reason,
+                };
                 return self.decide(id, now, Verdict::Stay, reason, Some(inputs));
             }
             memory::Verdict::Move { need_bytes, reason } => (need_bytes, reason),

@@ -70,8 +70,8 @@ pub struct Order {
     pub part: Option<String>,
     /// Which supervisor.
     pub wanted: Wanted,
-    /// Told to stop, the program saves its work and goes on from there when it is started again.
-    pub keeps_work: bool,
+    /// What the program's work survives.
+    pub kept: crate::control::WorkKept,
     /// Where what it comes to is kept; nowhere if `None`.
     pub history: Option<PathBuf>,
 }

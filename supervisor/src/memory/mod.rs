@@ -17,23 +17,36 @@
 
 use std::str::FromStr;
 
+mod announced;
 pub mod constants;
 mod decide;
+pub mod generate;
 mod line;
 mod maximum;
 mod migm;
 mod paper;
+mod replay;
+mod run;
+mod score;
 mod series;
+mod shape;
 #[cfg(test)]
 mod shapes;
+mod stretch;
 mod track;
+mod weigh;
 
-pub use decide::{Costs, Situation, Verdict, after_oom, decide};
+pub use announced::announced;
+pub use decide::{Costs, Judgement, Situation, Verdict, after_oom, decide, judge};
 pub use maximum::Maximum;
 pub use migm::Migm;
 pub use paper::Paper;
+pub use replay::{Replay, Warning, predicted_at, replay};
+pub use run::Run;
+pub use score::{Cost, Policy, cost, ladder};
 pub use series::Series;
 pub use track::Track;
+pub use weigh::{Choice, Keeping, Stakes, Weighing, weigh};
 
 /// What one iteration (or second) of a job did to its memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -70,10 +83,14 @@ pub enum Law {
     Max,
     /// No growth that stands out from the noise.
     Flat,
+    /// It seems to grow, and has not been seen for long enough.
+    Unclear,
     /// It grows, each time by less: no line is drawn through it.
     Settling,
     /// Growth along a straight line.
     Line,
+    /// Growth that becomes faster: a line is a lower bound of it.
+    Convex,
 }
 
 /// The peak of a job's memory from its start to a horizon, in reserved bytes (allocated bytes by [`Paper`]
@@ -86,6 +103,8 @@ pub struct Forecast {
     pub low: u64,
     /// Upper bound at [`constants::CONFIDENCE`], one-sided: what a slice must hold.
     pub high: u64,
+    /// What must exceed the limit before the job is moved: the lower bound by [`Migm`], the upper one by [`Paper`].
+    pub decides: u64,
     /// The last few forecasts agree; before that nothing is done on them.
     pub converged: bool,
     /// What it rests on.

@@ -62,6 +62,7 @@ impl Predictor for Paper {
             peak: to_bytes(self.fit.physical(horizon_used, 0.0)),
             low: to_bytes(self.fit.physical(horizon_used, -Z)),
             high: to_bytes(high),
+            decides: to_bytes(high),
             converged: self.earlier.iter().all(agrees),
             law: Law::Line,
             horizon_used,

@@ -107,6 +107,12 @@ impl History {
         Self { path, limit: LIMIT }
     }
 
+    /// One that is compacted when it has grown beyond `limit` bytes instead of [`LIMIT`].
+    #[must_use]
+    pub const fn with_limit(path: PathBuf, limit: usize) -> Self {
+        Self { path, limit }
+    }
+
     /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -470,8 +476,8 @@ mod tests {
 
     #[test]
     fn a_file_that_outgrows_its_limit_keeps_the_last_used() {
-        let (_folder, mut history) = history();
-        history.limit = 128 << 10;
+        let (_folder, history) = history();
+        let history = History::with_limit(history.path, 128 << 10);
         for number in 0..2_000 {
             history.add(&entry(number % 100, number)).unwrap();
         }
@@ -486,7 +492,7 @@ mod tests {
         assert_eq!(names.len(), 2, "{names:?}");
 
         let many: Vec<Entry> = (0..6_000).map(|number| entry(number, number)).collect();
-        history.limit = LIMIT;
+        let history = History::new(history.path);
         history.replace(&many).unwrap();
         let (kept, _) = history.read().unwrap();
         assert_eq!(kept.len(), KEPT_ENTRIES);

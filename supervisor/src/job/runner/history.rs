@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::Runner;
-use crate::control::{About, Evidence, Figures, Grant, JobStatus, Outcome, Past, PastPeak, Unmet};
+use crate::control::{About, Evidence, Figures, Grant, JobStatus, Outcome, Past, PastPeak, Unmet, WorkKept};
 use crate::job::history::{self, Entry, History, Signature};
 use crate::job::{Order, say};
 
@@ -80,8 +80,8 @@ impl Runner {
     /// What the supervisor is told of the program before its job.
     pub(super) fn about(&self) -> Option<About> {
         let history = self.history.as_ref().map(|history| history.evidence.clone());
-        (history.is_some() || self.order.keeps_work).then_some(About {
-            keeps_work: self.order.keeps_work,
+        (history.is_some() || self.order.kept != WorkKept::Never).then_some(About {
+            kept: self.order.kept,
             history,
         })
     }
