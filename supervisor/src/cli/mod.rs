@@ -12,6 +12,7 @@ mod explain;
 mod history;
 mod layout;
 mod play;
+mod predict;
 mod run;
 mod sim;
 mod status;
@@ -46,6 +47,7 @@ enum Command {
     Explain(explain::Args),
     History(history::Args),
     Layout(layout::Args),
+    Predict(predict::Args),
     Sim(sim::Args),
     Play(play::Args),
     Supervisor(supervisor::SupervisorArgs),
@@ -93,6 +95,7 @@ pub fn main() -> ExitCode {
         Command::Explain(args) => explain::main(&args),
         Command::History(args) => history::main(&args),
         Command::Layout(args) => layout::main(&args),
+        Command::Predict(args) => predict::main(&args),
         Command::Sim(args) => sim::main(&args),
         Command::Play(args) => return play::main(&args),
         Command::Supervisor(args) => {

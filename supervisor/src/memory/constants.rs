@@ -87,3 +87,5 @@ pub const REGIME_SHARE: f64 = 0.1;
 pub const FOLLOWING_SHARE: f64 = 0.7;
 /// CONVERGE of [`super::Migm`]: growth was recognised at so many successive observations.
 pub const GROWING_FOR: u32 = 1;
+/// What a restart takes in scores, as a share of the run: loading, and making the slice.
+pub const RESTART_SHARE: f64 = 0.02;

@@ -26,13 +26,21 @@ use super::stretch::Stretch;
 use super::{Forecast, Law, Observation, Predictor, to_bytes, to_float};
 
 /// Two figures of a job, each followed by itself: a leak may be invisible to one of them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Migm {
+    /// CONVERGE: act when growth was recognised at so many successive observations.
+    converge: u32,
     reserved: Growth,
     allocated: Growth,
     now: f64,
     /// Successive observations at which growth was recognised.
     growing_for: u32,
+}
+
+impl Default for Migm {
+    fn default() -> Self {
+        Self::new(GROWING_FOR)
+    }
 }
 
 /// One figure of a job: its peak, the stretch it is in, and the trend of that.
@@ -214,10 +222,7 @@ impl Growth {
                 return self.flat(Law::Settling, now, horizon);
             }
             Shape::Line { coarse, steady: true } => (coarse, STEADY_REACH),
-            Shape::Line {
-                coarse,
-                steady: false,
-            } => (coarse, REACH),
+            Shape::Line { coarse, steady: false } => (coarse, REACH),
             Shape::Steepening { coarse } => (coarse, STEEP_REACH),
         };
         let steepens = matches!(trend.shape, Shape::Steepening { .. });
@@ -286,6 +291,18 @@ impl Trend {
 }
 
 impl Migm {
+    /// Acts when growth was recognised at so many successive observations.
+    #[must_use]
+    pub fn new(converge: u32) -> Self {
+        Self {
+            converge,
+            reserved: Growth::default(),
+            allocated: Growth::default(),
+            now: 0.0,
+            growing_for: 0,
+        }
+    }
+
     fn outlook(&self, horizon: f64) -> Outlook {
         let known = self.allocated.peak > 0.0;
         // A leak outside the framework's allocator is as steady as one inside; fragments come by chance, and end.
@@ -319,20 +336,10 @@ impl Predictor for Migm {
             self.allocated.observe(seen.x, to_float(allocated));
         }
         let grows = |figure: &Growth| {
-            matches!(
-                figure.trend,
-                Some(Trend {
-                    shape: Shape::Line { .. } | Shape::Steepening { .. },
-                    ..
-                })
-            )
+            matches!(figure.trend, Some(Trend { shape: Shape::Line { .. } | Shape::Steepening { .. }, .. }))
         };
         let growing = grows(&self.reserved) || grows(&self.allocated);
-        self.growing_for = if growing {
-            self.growing_for.saturating_add(1)
-        } else {
-            0
-        };
+        self.growing_for = if growing { self.growing_for.saturating_add(1) } else { 0 };
     }
 
     fn forecast(&self, horizon: Option<f64>) -> Option<Forecast> {
@@ -350,7 +357,7 @@ impl Predictor for Migm {
             low: to_bytes(low),
             high: to_bytes(outlook.high.max(likely)),
             decides: to_bytes(low),
-            converged: settled && (!outlook.grows() || self.growing_for >= GROWING_FOR),
+            converged: settled && (!outlook.grows() || self.growing_for >= self.converge),
             law: outlook.law,
             horizon_used,
             trusted_to: outlook.trusted_to,
@@ -471,17 +478,12 @@ mod tests {
         levels[12] = 4 * GIB;
         let forecast = run(&shapes::Shape { levels }, 60).forecast(Some(59.0)).unwrap();
         assert_eq!(forecast.peak, 4 * GIB);
-        assert!(
-            (to_float(forecast.level) / exact - 1.0).abs() < 1e-3,
-            "{forecast:?}"
-        );
+        assert!((to_float(forecast.level) / exact - 1.0).abs() < 1e-3, "{forecast:?}");
     }
 
     #[test]
     fn a_leak_that_starts_late_is_seen() {
-        let levels = (0..400_u64)
-            .map(|x| 4 * GIB + x.saturating_sub(200) * 8 * MIB)
-            .collect();
+        let levels = (0..400_u64).map(|x| 4 * GIB + x.saturating_sub(200) * 8 * MIB).collect();
         let forecast = run(&shapes::Shape { levels }, 300).forecast(Some(399.0)).unwrap();
         assert!(matches!(forecast.law, Law::Line | Law::Convex), "{forecast:?}");
         assert!(forecast.decides > 5 * GIB, "{forecast:?}");
@@ -508,10 +510,7 @@ mod tests {
         assert_eq!(alone.decides, seen(29).reserved, "{alone:?}");
         let forecast = both.forecast(Some(99.0)).unwrap();
         let end = seen(99).reserved;
-        assert!(
-            forecast.decides.abs_diff(end) < 512 * MIB,
-            "{forecast:?} for {end}"
-        );
+        assert!(forecast.decides.abs_diff(end) < 512 * MIB, "{forecast:?} for {end}");
     }
 
     #[test]

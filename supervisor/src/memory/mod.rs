@@ -19,6 +19,7 @@ use std::str::FromStr;
 
 mod announced;
 pub mod constants;
+mod cost;
 mod decide;
 pub mod generate;
 mod line;
@@ -26,13 +27,13 @@ mod maximum;
 mod migm;
 mod paper;
 mod replay;
-mod run;
 mod score;
 mod series;
 mod shape;
 #[cfg(test)]
 mod shapes;
 mod stretch;
+mod trace;
 mod track;
 mod weigh;
 
@@ -40,13 +41,17 @@ pub use announced::announced;
 pub use decide::{Costs, Judgement, Situation, Verdict, after_oom, decide, judge};
 pub use maximum::Maximum;
 pub use migm::Migm;
-pub use paper::Paper;
-pub use replay::{Replay, Warning, predicted_at, replay};
-pub use run::Run;
-pub use score::{Cost, Policy, cost, ladder};
+pub use paper::{Converge, Paper, Reading};
+pub use replay::{On, Replay, Warning, predicted_at, replay};
+pub use trace::{Run, TraceError, runs};
+pub use cost::{Cost, Policy, cost, ladder};
+pub use score::{Score, Track as ScoreTrack, errors, policy_cost, quantile, score, score_on_sizes};
 pub use series::Series;
 pub use track::Track;
 pub use weigh::{Choice, Keeping, Stakes, Weighing, weigh};
+
+/// Makes a predictor that has seen nothing.
+pub type Start<'a> = &'a dyn Fn() -> Box<dyn Predictor + Send>;
 
 /// What one iteration (or second) of a job did to its memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -141,6 +146,8 @@ fn horizon_or_as_long_again(horizon: Option<f64>, now: f64) -> f64 {
 pub enum Method {
     /// [`Paper`].
     Paper,
+    /// [`Paper`] by [`Reading::Cumulative`].
+    PaperCumulative,
     /// [`Maximum`].
     Max,
     /// [`Migm`].
@@ -150,7 +157,7 @@ pub enum Method {
 
 /// The name is no predictor.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("`{0}` is no predictor; there are paper, max and migm")]
+#[error("`{0}` is no predictor; there are paper, paper-cumulative, max and migm")]
 pub struct UnknownMethod(String);
 
 impl FromStr for Method {
@@ -159,6 +166,7 @@ impl FromStr for Method {
     fn from_str(text: &str) -> Result<Self, UnknownMethod> {
         match text {
             "paper" => Ok(Self::Paper),
+            "paper-cumulative" => Ok(Self::PaperCumulative),
             "max" => Ok(Self::Max),
             "migm" => Ok(Self::Migm),
             _ => Err(UnknownMethod(text.to_owned())),
@@ -167,11 +175,23 @@ impl FromStr for Method {
 }
 
 impl Method {
+    /// As it is given.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Paper => "paper",
+            Self::PaperCumulative => "paper-cumulative",
+            Self::Max => "max",
+            Self::Migm => "migm",
+        }
+    }
+
     /// A predictor that has seen nothing.
     #[must_use]
     pub fn start(self) -> Box<dyn Predictor + Send> {
         match self {
             Self::Paper => Box::new(Paper::default()),
+            Self::PaperCumulative => Box::new(Paper::new(Reading::Cumulative, Converge::default())),
             Self::Max => Box::new(Maximum::default()),
             Self::Migm => Box::new(Migm::default()),
         }
@@ -203,7 +223,7 @@ mod tests {
         assert_eq!("paper".parse(), Ok(Method::Paper));
         assert_eq!(
             "line".parse::<Method>().unwrap_err().to_string(),
-            "`line` is no predictor; there are paper, max and migm"
+            "`line` is no predictor; there are paper, paper-cumulative, max and migm"
         );
     }
 
