@@ -308,6 +308,39 @@ fn a_history_of_another_version_is_set_aside_and_the_job_runs() {
     assert_eq!(said_by(&service.place, &["history", "export"]).lines().count(), 1);
 }
 
+/// The supervisor that decided is gone, with what it knew; the runner has kept it.
+#[test]
+fn a_job_is_explained_after_its_private_supervisor_has_ended() {
+    let place = Place::without_gpu();
+    let mut command = place.migm(&[
+        "run",
+        "--sim",
+        "a100-40gb",
+        "--name",
+        "short",
+        "--mem",
+        "3G",
+        "--",
+    ]);
+    command
+        .arg(support::migm())
+        .args(["play", "lu", "--iterations", "3"]);
+    assert!(command.output().unwrap().status.success());
+    eventually("the supervisor ends", LIMIT, || {
+        let answer = place.migm(&["status"]).output().unwrap();
+        (answer.status.code() == Some(3)).then_some(())
+    });
+    let text = said_by(&place, &["explain", "1"]);
+    assert!(text.starts_with("job 1 `short`, ended "), "{text}");
+    assert!(text.contains("--mem says 2.79 GiB"), "{text}");
+    assert!(text.contains("attempt 1 grant: need 2.79 GiB: 1g.5gb@"), "{text}");
+    let output = place.migm(&["explain", "2"]).output().unwrap();
+    assert_eq!(
+        (output.status.code(), said(&output).lines().count()),
+        (Some(3), 1)
+    );
+}
+
 const WRITER: &str = "MIGM_TEST_WRITER";
 /// Small enough for several compactions among the runs that are added.
 const SMALL: usize = 96 << 10;

@@ -149,3 +149,56 @@ fn forget(history: &History, start: Option<&str>) -> Result<usize, Failure> {
     let wanted = |entry: &Entry| start.is_none_or(|start| entry.signature.starts_with(start));
     history.forget(wanted).map_err(failure)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::{Outcome, Past, PastPeak};
+    use migm_shared::units::GIB;
+
+    #[test]
+    fn programs_for_people() {
+        let entry = |signature: &str, numbers: Vec<f64>, past: Past| Entry {
+            family: "f".into(),
+            signature: signature.into(),
+            program: "/usr/bin/python3".into(),
+            words: vec!["/home/u/train.py".into(), "--batch=#".into()],
+            environment: Vec::new(),
+            numbers,
+            content: "c".into(),
+            gpu: "NVIDIA A100-SXM4-40GB".into(),
+            simulated: false,
+            last_run: 0,
+            past,
+        };
+        let done = Past {
+            runs: 3,
+            done: 2,
+            peaks: vec![PastPeak {
+                allocated: None,
+                reserved: 9 * GIB,
+                device: Some(10 * GIB),
+                slice: 20 * GIB,
+            }],
+            at_least: 0,
+            iterations: 1_000,
+            law: Some("line".into()),
+            outcome: Outcome::Done,
+        };
+        let out = Past {
+            runs: 1,
+            done: 0,
+            peaks: Vec::new(),
+            at_least: 45 * GIB,
+            iterations: 0,
+            law: None,
+            outcome: Outcome::Oom,
+        };
+        let entries = [
+            entry("00112233445566aa", vec![32.0], done),
+            entry("00112233445566bb", vec![0.5], out),
+        ];
+        insta::assert_snapshot!(text(&entries));
+        assert_eq!(text(&[]), "nothing has been learnt yet\n");
+    }
+}

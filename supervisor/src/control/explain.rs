@@ -28,6 +28,13 @@ pub struct Explanation {
     pub time_scale: f64,
 }
 
+impl Explanation {
+    /// So many of the first decisions are kept: how it began explains much of what follows.
+    pub const FIRST: usize = 16;
+    /// And so many of the last.
+    pub const LAST: usize = 48;
+}
+
 /// What an attempt has been seen to do.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Encode, Decode, Serialize, Deserialize)]
 pub struct Seen {
@@ -93,7 +100,7 @@ impl Verdict {
 }
 
 /// What a forecast was weighed on. Bytes are reserved bytes but for `slice`; `x` is in iterations where the
-/// job marks them, else in seconds of the attempt; times are wall seconds.
+/// job marks them, else in wall seconds of the attempt; times are in seconds, simulated ones where the GPUs are.
 #[derive(Clone, Debug, Default, PartialEq, Encode, Decode, Serialize, Deserialize)]
 pub struct Inputs {
     /// The slice's memory by NVML.
@@ -130,8 +137,8 @@ pub struct Inputs {
     pub history_peak: Option<u64>,
 }
 
-/// The cost of a move against that of staying. Wall seconds; the rule is
-/// [`memory::weigh`](crate::memory::weigh()).
+/// The cost of a move against that of staying, by [`memory::weigh`](crate::memory::weigh()). Seconds, simulated ones
+/// where the GPUs are.
 #[derive(Clone, Copy, Debug, PartialEq, Encode, Decode, Serialize, Deserialize)]
 pub struct Stakes {
     /// Probability that it runs out of memory before it ends.

@@ -2,12 +2,10 @@
 
 use std::collections::VecDeque;
 
-use crate::control::{Decision, Inputs, Verdict};
+use crate::control::{Decision, Explanation, Inputs, Verdict};
 
-/// So many of the first decisions are kept: how it began explains much of what follows.
-const FIRST: usize = 16;
-/// And so many of the last.
-const LAST: usize = 48;
+const FIRST: usize = Explanation::FIRST;
+const LAST: usize = Explanation::LAST;
 
 /// The decisions on one job, in order. One that is only said again counts up the last.
 #[derive(Clone, Debug, Default)]

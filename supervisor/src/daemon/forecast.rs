@@ -45,9 +45,9 @@ pub struct Against {
     pub slice: u64,
     /// What the driver charges beyond reserved bytes.
     pub unaccounted: u64,
-    /// Seconds since the attempt started.
+    /// Seconds since the attempt started, simulated ones where the GPUs are.
     pub work_done: f64,
-    /// Seconds that a relaunch has cost on this node; 0 before the first.
+    /// As many seconds as a relaunch has cost on this node; 0 before the first.
     pub relaunch: f64,
     /// What the program's work survives.
     pub kept: WorkKept,

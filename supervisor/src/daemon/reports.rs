@@ -12,6 +12,7 @@ use super::job::{Job, Peer};
 use super::owner::{Output, Owner, Role};
 use super::page::JobPage;
 use crate::control::{AttemptRecord, Inputs, JobState, Stakes, Submission, Verdict};
+use crate::job::record::Clock;
 use crate::memory;
 use crate::schedule::{Event, Need};
 
@@ -244,12 +245,19 @@ impl Owner {
             _ => return,
         };
         let besides = job.unaccounted.or(self.context_cost).unwrap_or(0);
+        let clock = Clock {
+            simulated: self.settings.simulated,
+            time_scale: self.settings.time_scale,
+        };
         let weighed = job.track.weigh(Against {
             iterations: job.submission.iterations.or(job.learnt.horizon()),
             slice: memory,
             unaccounted: besides,
-            work_done: job.attempts.last().map_or(0.0, |last| now - last.start),
-            relaunch: self.relaunch,
+            work_done: job
+                .attempts
+                .last()
+                .map_or(0.0, |last| clock.seconds(now - last.start)),
+            relaunch: clock.seconds(self.relaunch),
             kept: job.learnt.kept(),
             history_peak: job.learnt.expected(),
         });

@@ -27,6 +27,7 @@ pub mod attempt;
 pub mod batch;
 pub mod descendants;
 pub mod environment;
+pub mod explained;
 pub mod history;
 pub mod input;
 pub mod launch;

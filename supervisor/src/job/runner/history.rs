@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::Runner;
 use crate::control::{About, Evidence, Figures, Grant, JobStatus, Outcome, Past, PastPeak, Unmet, WorkKept};
 use crate::job::history::{self, Entry, History, Signature};
-use crate::job::{Order, say};
+use crate::job::{Order, explained, say};
 
 /// The part of the history that is this program's.
 #[derive(Debug)]
@@ -105,6 +105,11 @@ impl Runner {
         let Some(chronicle) = self.history.take() else {
             return;
         };
+        if let Some(explained) = &self.explained
+            && let Err(error) = explained::keep(chronicle.history.path(), explained)
+        {
+            self.murmur(format_args!("cannot keep what was decided on the job: {error}"));
+        }
         let Some(outcome) = self.attempts.last().and_then(|last| last.outcome) else {
             return;
         };
