@@ -15,12 +15,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use migm_shared::frame::{Message, encode};
-use migm_shared::ids::BatchId;
+use migm_shared::ids::{BatchId, JobId};
 use migm_shared::page::Class;
 use migm_shared::report::{Event, Hello, Report, Sample, Welcome};
 use migm_shared::units::{GIB, MIB};
 use migm_supervisor::control::{
-    Figures, Grant, JobState, JobStatus, NodeStatus, Outcome, Reply, Request, Submission, Unmet,
+    About, Evidence, Figures, Grant, JobState, JobStatus, NodeStatus, Outcome, Reply, Request, Submission,
+    Unmet, WorkKept,
 };
 use migm_supervisor::daemon::connection::Connection;
 use migm_supervisor::job::page::JobPage;
@@ -529,7 +530,7 @@ impl Teller {
 fn samples_lost_doubled_and_late_move_the_job_that_outgrows_its_slice_and_no_other() {
     let daemon = Daemon::simulated();
     let mut program = program();
-    let mut moved = |levels: &dyn Fn(u64) -> u64| {
+    let moved = |levels: &dyn Fn(u64) -> u64| {
         let page = page();
         let asked = Submission {
             iterations: Some(100),
@@ -553,6 +554,73 @@ fn samples_lost_doubled_and_late_move_the_job_that_outgrows_its_slice_and_no_oth
     program.wait().unwrap();
     assert_eq!((fits, flat), (None, None));
     assert!(grows.is_some_and(|at| at < 60), "{grows:?}");
+}
+
+/// The runner of one of several copies of a command, of which no run is known.
+fn copy(daemon: &Daemon, page: &JobPage) -> Peer {
+    let mut runner = daemon.peer();
+    runner.ask(&Request::About(About {
+        kept: WorkKept::Never,
+        history: Some(Evidence {
+            signature: "copies".into(),
+            ..Evidence::default()
+        }),
+    }));
+    let request = Request::Submit(submission("copy"));
+    runner.0.send(&request, Some(descriptor(page))).unwrap();
+    assert!(matches!(runner.hear(), Reply::Accepted { .. }));
+    runner
+}
+
+#[test]
+fn copies_that_wait_learn_from_the_one_that_ran_out_of_memory_and_keep_their_places() {
+    let daemon = Daemon::simulated();
+    let page = page();
+    let mut running: Vec<(Peer, Grant)> = (0..7)
+        .map(|_| {
+            let mut runner = copy(&daemon, &page);
+            let grant = runner.grant();
+            assert_eq!(grant.profile, "1g.5gb");
+            (runner, grant)
+        })
+        .collect();
+    let mut eighth = copy(&daemon, &page);
+    let (mut other, _) = submit(&daemon, submission("other"), &page);
+    let unmet = Unmet {
+        asked: 5 * GIB,
+        in_use: 4 * GIB,
+    };
+    let (mut first, grant) = running.remove(0);
+    first.ended(&grant, Outcome::Oom, Some(unmet));
+    // Nobody overtakes the first, for which there is no room, and the eighth knows what it will need.
+    assert!(other.try_hear::<Reply>(Duration::from_millis(100)).is_none());
+    for (runner, grant) in &mut running {
+        runner.ended(grant, Outcome::Done, None);
+        assert!(matches!(runner.hear(), Reply::Explained(_)));
+        runner.finished();
+    }
+    assert_eq!(first.grant().profile, "2g.10gb");
+    assert_eq!(eighth.grant().profile, "2g.10gb");
+    assert_eq!(other.grant().profile, "1g.5gb");
+    let mut onlooker = daemon.peer();
+    onlooker.ask(&Request::Explain { job: JobId(8) });
+    let Reply::Explained(explained) = onlooker.hear() else {
+        panic!("no explanation")
+    };
+    let reasons: Vec<&str> = explained
+        .decisions
+        .iter()
+        .map(|decision| decision.reason.as_str())
+        .collect();
+    assert!(
+        reasons[1].starts_with("need 9.00 GiB, by what job 1 came to: history: 1 run"),
+        "{reasons:?}"
+    );
+    assert!(
+        explained.start.starts_with("history: 1 run"),
+        "{}",
+        explained.start
+    );
 }
 
 #[test]

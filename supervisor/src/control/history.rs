@@ -30,6 +30,8 @@ pub enum WorkKept {
 /// Earlier runs of one program with the same arguments but for the numbers in them.
 #[derive(Clone, Debug, Default, PartialEq, Encode, Decode)]
 pub struct Evidence {
+    /// The very command, by all that tells it from others: jobs of one user with the same one are siblings.
+    pub signature: String,
     /// The numbers in the arguments of the job at hand, in order.
     pub numbers: Vec<f64>,
     /// One entry for each choice of numbers and content of the program's file.

@@ -10,6 +10,7 @@ use super::job::{Ending, Job, Peer};
 use super::machine::Order;
 use super::owner::{Output, Owner};
 use super::process::ProcessId;
+use super::siblings::past_of;
 use crate::control::{Figures, JobState, Outcome, Unmet, Verdict};
 use crate::memory::after_oom;
 use crate::node::NodeError;
@@ -97,8 +98,9 @@ impl Owner {
             last.status = ending.status;
         }
         let again = job.next_need(&ending, grant.memory, self.context_cost);
+        let past = past_of(job, &grant, &ending);
         if ending.outcome == Outcome::Done {
-            let advice = self.jobs.get(&id).and_then(|job| self.advice(job, &grant));
+            let advice = self.jobs.get(&id).and_then(|job| self.advice(job, &grant, &past));
             if let Some(job) = self.jobs.get_mut(&id) {
                 job.note = advice.clone().or(job.note.take());
                 job.learnt.advice = advice;
@@ -114,6 +116,7 @@ impl Owner {
             );
             self.decide(id, now, Verdict::Relaunch, reason, None);
         }
+        let queued = self.teach_siblings(id, &past, now);
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.leader = None;
         if let Some(need) = again {
@@ -125,6 +128,9 @@ impl Owner {
         } else {
             self.finish(id, now);
             self.step(now, Event::Ended { job: id, again: None });
+        }
+        for job in queued {
+            self.queue(job, now);
         }
     }
 

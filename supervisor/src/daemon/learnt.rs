@@ -13,9 +13,9 @@ use migm_shared::units::Bytes;
 use super::decisions::Decisions;
 use super::job::{Job, Peer};
 use super::owner::Owner;
+use super::siblings::absorb;
 use crate::control::{
-    About, Explanation, Figures, Grant, Inputs, Outcome, Past, PastPeak, Point, Reply, Seen, Verdict,
-    WorkKept,
+    About, Evidence, Explanation, Figures, Grant, Inputs, Past, PastPeak, Reply, Seen, Verdict, WorkKept,
 };
 use crate::job::history;
 
@@ -39,7 +39,7 @@ pub struct Learnt {
 }
 
 impl Learnt {
-    fn evidence(&self) -> Option<&crate::control::Evidence> {
+    pub(super) fn evidence(&self) -> Option<&Evidence> {
         self.about.as_ref()?.history.as_ref()
     }
 
@@ -104,32 +104,14 @@ impl Owner {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.learnt.about = about;
         job.learnt.submitted = now;
-        let sized = job
-            .learnt
-            .evidence()
-            .and_then(|known| history::size(known, self.context_cost));
-        let (need, why) = match (job.submission.mem, sized) {
+        let mem = job.submission.mem;
+        let (need, why) = match (mem, self.sized_by_history(id)) {
             (Some(mem), None) => (mem, format!("--mem says {}", Bytes(mem))),
-            (Some(mem), Some(first)) => (
-                mem,
-                format!("--mem says {}, and counts alone; {}", Bytes(mem), first.why),
-            ),
-            (None, None) => (0, "nothing is known of its memory: the smallest slice".to_owned()),
-            (None, Some(first)) => {
-                let need = self.within_reach(id, first.bytes, 0, 0);
-                let mut why = first.why;
-                if need < first.bytes {
-                    let known = if first.known > need {
-                        "; it will run out unless it has changed"
-                    } else {
-                        ""
-                    };
-                    why.push_str(&format!(
-                        ", which is more than any slice here holds: it starts on the largest{known}"
-                    ));
-                }
-                (need, why)
+            (Some(mem), Some((_, why))) => {
+                (mem, format!("--mem says {}, and counts alone; {why}", Bytes(mem)))
             }
+            (None, Some(sized)) => sized,
+            (None, None) => (0, "nothing is known of its memory: the smallest slice".to_owned()),
         };
         if let Some(job) = self.jobs.get_mut(&id) {
             job.need = need;
@@ -140,6 +122,21 @@ impl Owner {
             need => format!("need {}: {why}", Bytes(need)),
         };
         self.decide(id, now, Verdict::Size, reason, None);
+    }
+
+    /// The need of a job's first slice by what is known of its program, and why, where anything is.
+    pub(super) fn sized_by_history(&self, id: JobId) -> Option<(u64, String)> {
+        let known = self.jobs.get(&id)?.learnt.evidence()?;
+        let first = history::size(known, self.context_cost)?;
+        let need = self.within_reach(id, first.bytes, 0, 0);
+        let mut why = first.why;
+        if need < first.bytes {
+            why.push_str(", which is more than any slice here holds: it starts on the largest");
+            if first.known > need {
+                why.push_str("; it will run out unless it has changed");
+            }
+        }
+        Some((need, why))
     }
 
     /// Takes what the runner of a job of an earlier supervisor knows. The job has its size already.
@@ -234,29 +231,10 @@ impl Owner {
     }
 
     /// What would have served a job better that has ended well on this slice, where history will see to it.
-    pub(super) fn advice(&self, job: &Job, grant: &Grant) -> Option<String> {
-        let figures = job.figures;
+    pub(super) fn advice(&self, job: &Job, grant: &Grant, past: &Past) -> Option<String> {
         let mut known = job.learnt.evidence()?.clone();
-        let peak = past_peak(&figures, grant.memory)?;
-        let run = Past {
-            runs: 1,
-            done: 1,
-            peaks: vec![peak],
-            at_least: 0,
-            iterations: job.learnt.seen.iterations,
-            law: None,
-            outcome: Outcome::Done,
-        };
-        let numbers = known.numbers.clone();
-        let is_same = |point: &&mut Point| point.same_program && point.numbers == numbers;
-        match known.points.iter_mut().find(is_same) {
-            Some(point) => point.past.absorb(&run),
-            None => known.points.push(Point {
-                same_program: true,
-                numbers: numbers.clone(),
-                past: run,
-            }),
-        }
+        let peak = *past.peaks.last()?;
+        absorb(&mut known, past);
         let next = history::size(&known, self.context_cost)?;
         let gpu = &self.gpus[self.slices.get(&grant.slice)?.gpu];
         let fit = gpu.table.tightest(next.bytes);

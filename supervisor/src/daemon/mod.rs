@@ -49,6 +49,7 @@ pub mod process;
 pub mod recover;
 mod reports;
 mod requests;
+mod siblings;
 pub mod slices;
 pub mod socket;
 pub mod state;

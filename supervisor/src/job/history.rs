@@ -59,6 +59,7 @@ pub fn evidence(signature: &Signature, entries: Vec<Entry>) -> Evidence {
         past: entry.past,
     });
     Evidence {
+        signature: signature.id(),
         numbers: signature.numbers.clone(),
         points: points.collect(),
     }
