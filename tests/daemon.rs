@@ -145,6 +145,10 @@ impl Daemon {
 
     /// A supervisor that meets a GPU as on a real machine: by the loader, and not its own.
     fn on(machine: &Loaded, environment: &[(&'static str, &str)]) -> Self {
+        Self::configured(machine, environment, "")
+    }
+
+    fn configured(machine: &Loaded, environment: &[(&'static str, &str)], config: &str) -> Self {
         let mut daemon = Self {
             folder: Self::folder(),
             child: None,
@@ -157,7 +161,9 @@ impl Daemon {
             .iter()
             .map(|(name, value)| (*name, (*value).to_owned()));
         daemon.environment.extend(more);
-        daemon.launch(&[]);
+        let file = daemon.folder.path().join("config.toml");
+        fs::write(&file, config).unwrap();
+        daemon.launch(&["--config", file.to_str().unwrap()]);
         daemon
     }
 
@@ -721,9 +727,9 @@ fn a_real_job_goes_on_while_its_supervisor_is_killed_and_comes_back() {
 }
 
 #[test]
-fn with_mig_off_jobs_get_the_whole_gpu_one_at_a_time_and_the_mode_stays() {
+fn in_mode_whole_jobs_get_a_gpu_one_at_a_time_and_its_own_mode_stays() {
     let machine = Loaded::new(false);
-    let daemon = Daemon::on(&machine, &[]);
+    let daemon = Daemon::configured(&machine, &[], "mode = 'whole'\n");
     let pages = [page(), page()];
     let (mut first, answer) = submit(&daemon, submission("first"), &pages[0]);
     let Reply::Accepted {

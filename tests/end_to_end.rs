@@ -356,6 +356,39 @@ fn a_simulated_gpu_lives_as_long_as_the_shell_that_asked_for_it() {
     }
 }
 
+/// The faults and the driver of a shell's simulated GPU; wrong ones in one line.
+#[test]
+fn a_shell_chooses_the_driver_and_the_faults_of_its_simulated_gpu() {
+    let place = Place::without_gpu();
+    let script = "eval \"$(\"$0\" sim env --mig --driver 535)\" && \"$0\" sim faults create-gi=in-use && \
+                  \"$0\" layout --json | grep -q '\"driver\": \"535.183.01\"' && \"$0\" sim faults '' || exit 9; \
+                  \"$0\" sim faults gpu1/20s=lost";
+    let output = place
+        .command("sh")
+        .args(["-c", script])
+        .arg(support::migm())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(
+        said.ends_with("SIMGPU_FAULTS: `gpu1/20s=lost`: `gpu1` is none of the GPUs gpu0 to gpu0\n"),
+        "{said}"
+    );
+    place.migm(&["sim", "clear"]).status().unwrap();
+    let output = place
+        .migm(&["sim", "env", "--gpu", "h200-141gb", "--driver", "535"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(
+        said.ends_with("`h200-141gb` needs driver 550.90.07 or later, not 535.183.01\n"),
+        "{said}"
+    );
+}
+
 #[test]
 fn without_a_driver_each_command_says_so_in_one_line() {
     let place = Place::without_gpu();

@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use super::{Failure, exit, print_json, print_text};
 use crate::memory::{
-    Keeping, Method, On, Policy, Replay, Run, Score, ScoreTrack, TraceError, policy_cost, replay, runs, score,
-    score_on_sizes,
+    Keeping, Method, On, Policy, Replay, Run, Score, ScoreTrack, TraceError, policy_cost, replay, runs,
+    score, score_on_sizes,
 };
 use crate::report::chart::{Band, Chart};
 use crate::report::table::Table;
@@ -20,10 +20,19 @@ use crate::report::table::Table;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A log: x,allocated_bytes,reserved_bytes,requested_bytes with x an iteration or a second
-    #[arg(value_name = "TRACE.csv", required_unless_present = "score", conflicts_with = "score")]
+    #[arg(
+        value_name = "TRACE.csv",
+        required_unless_present = "score",
+        conflicts_with = "score"
+    )]
     trace: Option<PathBuf>,
     /// Memory of the slice, such as 9.5Gi
-    #[arg(long, value_name = "SIZE", required_unless_present = "score", conflicts_with = "score")]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        required_unless_present = "score",
+        conflicts_with = "score"
+    )]
     slice: Option<Bytes>,
     /// The last x of the job, if it is known beforehand
     #[arg(long, value_name = "X", conflicts_with = "score")]
@@ -114,7 +123,9 @@ fn replayed(args: &Args, trace: &Path, slice: u64) -> Result<ExitCode, Failure> 
         first_warning_x: seen.warning.map(|warning| warning.x),
         predicted_peak_bytes: seen.last.map(|forecast| forecast.peak),
         need_bytes: seen.warning.map(|warning| warning.forecast.high),
-        law: seen.last.map(|forecast| format!("{:?}", forecast.law).to_lowercase()),
+        law: seen
+            .last
+            .map(|forecast| format!("{:?}", forecast.law).to_lowercase()),
         actual_peak_bytes: run.peak(),
         oom_x: seen.crossing.map(|index| run.seen[index].x),
     };
@@ -149,15 +160,18 @@ fn in_words(document: &Replayed) -> String {
     let predicted = document.predicted_peak_bytes.map_or_else(String::new, |bytes| {
         format!(", {} forecast by {}", Bytes(bytes), document.method)
     });
-    let oom = document
-        .oom_x
-        .map_or_else(|| "it never runs out".to_owned(), |x| format!("it runs out at {x}"));
+    let oom = document.oom_x.map_or_else(
+        || "it never runs out".to_owned(),
+        |x| format!("it runs out at {x}"),
+    );
     match (document.decision, document.first_warning_x, document.need_bytes) {
         ("move", Some(x), Some(need)) => format!(
             "move at {x}, to a slice of at least {}; on {slice} {oom} (peak {peak}{predicted})\n",
             Bytes(need)
         ),
-        ("late", ..) => format!("late: on {slice} {oom}, and nothing announced it in time (peak {peak}{predicted})\n"),
+        ("late", ..) => {
+            format!("late: on {slice} {oom}, and nothing announced it in time (peak {peak}{predicted})\n")
+        }
         _ => format!("fits: on {slice} {oom} (peak {peak}{predicted})\n"),
     }
 }
@@ -188,7 +202,13 @@ fn chart(run: &Run, method: Method, slice: u64, horizon: Option<f64>, seen: &Rep
         }
     }
     Chart {
-        title: format!("{} on {} by {}: {}", run.name, Bytes(slice), method.name(), decision(seen)),
+        title: format!(
+            "{} on {} by {}: {}",
+            run.name,
+            Bytes(slice),
+            method.name(),
+            decision(seen)
+        ),
         series: run.seen.iter().map(|seen| (seen.x, seen.reserved)).collect(),
         slice,
         bands,
@@ -339,7 +359,10 @@ fn read_folder(folder: &Path) -> Result<(usize, Vec<Run>, Vec<String>), Failure>
         }
     }
     if jobs.is_empty() {
-        return Err(Failure::input(format_args!("{}: there is no trace in it", folder.display())));
+        return Err(Failure::input(format_args!(
+            "{}: there is no trace in it",
+            folder.display()
+        )));
     }
     Ok((traces, jobs, ignored))
 }
@@ -350,20 +373,37 @@ fn read(file: &Path) -> Result<String, Failure> {
 }
 
 fn stem(file: &Path) -> String {
-    file.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+    file.file_stem()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
 }
 
 fn table(document: &Scored) -> String {
-    let percent = |share: Option<f64>| share.map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", share * 100.0));
-    let mut text = format!("{}: {} jobs in {} traces", document.folder, document.jobs, document.traces);
+    let percent =
+        |share: Option<f64>| share.map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", share * 100.0));
+    let mut text = format!(
+        "{}: {} jobs in {} traces",
+        document.folder, document.jobs, document.traces
+    );
     if !document.ignored.is_empty() {
         text += &format!("; ignored, with another header: {}", document.ignored.join(", "));
     }
     text += "\n\n";
     let mut table = Table::new(&[
-        "track", "method", ">at 5 %", ">10 %", ">20 %", ">missed", ">announced", ">false", ">lead", ">cost",
+        "track",
+        "method",
+        ">at 5 %",
+        ">10 %",
+        ">20 %",
+        ">missed",
+        ">announced",
+        ">false",
+        ">lead",
+        ">cost",
     ]);
-    let all = std::iter::once(("usual", &document.methods)).chain(document.tracks.iter().map(|(&name, scores)| (name, scores)));
+    let all = std::iter::once(("usual", &document.methods))
+        .chain(document.tracks.iter().map(|(&name, scores)| (name, scores)));
     for (track, scores) in all {
         for (&method, score) in scores {
             table.row([

@@ -77,6 +77,8 @@ pub enum Verdict {
     Move,
     /// It would have to move and cannot.
     Cannot,
+    /// Its soft slice is to grow in place.
+    Grow,
     /// It ran out of memory and starts again on a slice that holds what it needed.
     Relaunch,
     /// No slice holds it.
@@ -93,6 +95,7 @@ impl Verdict {
             Self::Stay => "stay",
             Self::Move => "move",
             Self::Cannot => "cannot",
+            Self::Grow => "grow",
             Self::Relaunch => "relaunch",
             Self::Refuse => "refuse",
         }

@@ -70,11 +70,11 @@ pub struct Grant {
     pub gpu: String,
     /// UUID of the GPU.
     pub gpu_uuid: String,
-    /// Profile name as the driver prints it (`1g.5gb`), or `whole` for a GPU without MIG.
+    /// Profile name as the driver prints it (`1g.5gb`), or, on a GPU without MIG, `soft` for bytes of it and `whole`.
     pub profile: String,
-    /// First unit of the placement; 0 for a whole GPU.
+    /// First unit of the placement; 0 on a GPU without MIG.
     pub start: u32,
-    /// The slice's memory by NVML, in bytes.
+    /// The slice's memory by NVML, in bytes; that of a soft slice is its cap, and grows.
     pub memory: u64,
     /// Value for `CUDA_VISIBLE_DEVICES`: a MIG or GPU UUID.
     pub visible_device: String,
@@ -332,7 +332,7 @@ pub struct JobStatus {
 /// A slice as the supervisor sees it.
 #[derive(Clone, Debug, PartialEq, Encode, Decode, Serialize, Deserialize)]
 pub struct SliceStatus {
-    /// Profile name, or `whole`.
+    /// Profile name, or `soft` or `whole`.
     pub profile: String,
     /// First unit of the placement.
     pub start: u32,
@@ -357,7 +357,7 @@ pub struct GpuStatus {
     pub name: String,
     /// UUID.
     pub uuid: String,
-    /// `mig`, `whole` (MIG off or absent) or what hinders, such as `mig-pending`.
+    /// `mig`, `soft` or `whole` (MIG off or absent) or what hinders, such as `mig-pending`.
     pub mode: String,
     /// Its slices by start.
     pub slices: Vec<SliceStatus>,

@@ -30,6 +30,10 @@ impl Owner {
                     events.push_back(Event::Ended { job, again: None });
                 }
             }
+            Action::Look { gpu } => self.order_look(gpu),
+            Action::Lease { slice, gpu, memory } => self.cut_lease(slice, gpu, memory),
+            Action::Grow { job, memory, .. } => self.grown(job, memory),
+            Action::Stay { job } => self.answer_raises(job),
             Action::Move { job, reason } => self.order_move(job, reason),
             Action::Refuse { job, reason } => self.give_up(job, reason, now),
         }
@@ -95,6 +99,7 @@ impl Owner {
                 self.settings.time_scale.to_string(),
             ));
         }
+        environment.extend(self.soft.settings.environment(slice, gpu, self.soft.context));
         let grant = Grant {
             attempt: job.attempt(),
             slice: number,
@@ -182,6 +187,7 @@ impl Owner {
                 self.unanswered = self.unanswered.saturating_sub(1);
                 self.energy_read(batch, moment, millijoules);
             }
+            Answer::Room { gpu, room } => self.room_read(gpu, room, now),
             Answer::Occupants { job, pids } => self.occupants(job, pids, now),
             Answer::Measured {
                 job,

@@ -11,6 +11,7 @@ use super::machine::Order;
 use super::owner::{Output, Owner};
 use super::process::ProcessId;
 use super::siblings::past_of;
+use super::slices::Origin;
 use crate::control::{Figures, JobState, Outcome, Unmet, Verdict};
 use crate::memory::after_oom;
 use crate::node::NodeError;
@@ -90,6 +91,9 @@ impl Owner {
         let Some(grant) = job.grant.take() else { return };
         if let Some(slice) = self.slices.get_mut(&grant.slice) {
             slice.job = None;
+            if slice.origin == Origin::Soft {
+                self.slices.remove(&grant.slice);
+            }
         }
         job.figures = job.figures_now();
         if let Some(last) = job.attempts.last_mut() {
@@ -167,7 +171,8 @@ impl Owner {
                 lost.push(job.id);
             } else if !job.asked && !job.has_process() {
                 let slice = job.grant.as_ref().and_then(|grant| self.slices.get(&grant.slice));
-                let Some(slice) = slice else {
+                // A soft slice is bytes: whoever of the job is left counts among those that are not ours.
+                let Some(slice) = slice.filter(|slice| slice.origin != Origin::Soft) else {
                     lost.push(job.id);
                     continue;
                 };

@@ -7,6 +7,8 @@ use crate::node::{Gpu, Instance, Node, NodeError};
 
 /// Name of the one profile of a GPU without MIG.
 pub const WHOLE: &str = "whole";
+/// Name of the one profile of a GPU that is shared.
+pub const SOFT: &str = "soft";
 
 /// What may be done to a GPU.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -17,6 +19,8 @@ pub enum Use {
     Existing,
     /// It is one slice.
     Whole,
+    /// Jobs share it, each under a memory cap.
+    Soft,
 }
 
 /// A GPU with its states.
@@ -51,13 +55,14 @@ pub enum GpuError {
 }
 
 impl PlacedGpu {
-    /// Reads what a GPU offers. All its instances count as foreign at first.
+    /// Reads what a GPU offers. All its instances count as foreign at first. One without instances is shared by jobs
+    /// where `shared`, else it is one slice.
     ///
     /// # Errors
     /// The driver refused, or its profiles make no table.
-    pub fn read(node: &dyn Node, gpu: Gpu, driver: &str) -> Result<Self, GpuError> {
+    pub fn read(node: &dyn Node, gpu: Gpu, driver: &str, shared: bool) -> Result<Self, GpuError> {
         if !gpu.mode.is_on() {
-            return Self::whole(gpu);
+            return Self::whole(gpu, shared);
         }
         let profiles = node.profiles(gpu.index)?;
         let foreign = node.instances(gpu.index)?;
@@ -75,11 +80,16 @@ impl PlacedGpu {
         })
     }
 
-    /// One slice that is all of it.
-    fn whole(gpu: Gpu) -> Result<Self, GpuError> {
+    /// One slice that is all of it, or many of any size.
+    fn whole(gpu: Gpu, shared: bool) -> Result<Self, GpuError> {
+        let (used, name) = if shared {
+            (Use::Soft, SOFT)
+        } else {
+            (Use::Whole, WHOLE)
+        };
         let profile = Profile {
             id: u32::MAX,
-            name: WHOLE.to_owned(),
+            name: name.to_owned(),
             compute: 1,
             sms: 0,
             memory: gpu.memory,
@@ -94,7 +104,7 @@ impl PlacedGpu {
             })?;
         Ok(Self {
             gpu,
-            used: Use::Whole,
+            used,
             table: Arc::new(table.frozen()),
             profiles: vec![profile],
             foreign: Vec::new(),
@@ -193,6 +203,7 @@ impl PlacedGpu {
             Use::Existing => Some(format!(
                 "MIG of GPU {index} may not be changed by this user; idle slices that exist are used"
             )),
+            Use::Soft => Some(super::soft::notice(&self.gpu)),
             Use::Whole => Some(match self.gpu.mode {
                 crate::node::MigMode::Absent => {
                     format!("GPU {index} has no MIG: jobs get it whole, one at a time")

@@ -160,7 +160,8 @@ impl Owner {
         let sizes = self
             .gpus
             .iter()
-            .flat_map(|gpu| gpu.table.profiles().iter().map(|profile| profile.memory));
+            .flat_map(|gpu| gpu.table.profiles().iter().map(|profile| profile.memory))
+            .chain(self.scheduler.largest_lease(id));
         let mut below: Vec<u64> = sizes.filter(|size| (known..wanted).contains(size)).collect();
         below.sort_unstable();
         let largest = below

@@ -15,6 +15,7 @@ use migm_shared::ids::{BatchId, Incarnation, JobId};
 
 use super::page::JobPage;
 use crate::layout::{Placement, Profile};
+use crate::node::soft::{self, Ours, Room};
 use crate::node::{Instance, Node, NodeError};
 
 /// How often it is looked whether instances came or went.
@@ -54,6 +55,13 @@ pub enum Order {
     },
     /// List the instances at once instead of at the next round.
     Survey,
+    /// What can leases on a shared GPU have together?
+    Room {
+        /// NVML's index of the GPU.
+        gpu: u32,
+        /// Whose memory is leased.
+        ours: Ours,
+    },
     /// Which processes does NVML list on the device?
     Occupants {
         /// Whose slice.
@@ -94,6 +102,13 @@ pub enum Device {
     Slice(String),
     /// A whole GPU by NVML's index.
     Whole(u32),
+    /// These processes' part of a GPU that others use too.
+    Shared {
+        /// NVML's index.
+        gpu: u32,
+        /// The job's processes.
+        pids: Vec<u32>,
+    },
 }
 
 /// What came of an order, or what was seen.
@@ -121,6 +136,13 @@ pub enum Answer {
         moment: Moment,
         /// Millijoules over all GPUs; `None` where one has no counter.
         millijoules: Option<u64>,
+    },
+    /// Of [`Order::Room`].
+    Room {
+        /// NVML's index of the GPU.
+        gpu: u32,
+        /// What there is.
+        room: Result<Room, NodeError>,
     },
     /// Of [`Order::Occupants`].
     Occupants {
@@ -338,6 +360,10 @@ impl Worker {
                 moment,
                 millijoules: self.energy(),
             },
+            Order::Room { gpu, ours } => Answer::Room {
+                gpu,
+                room: soft::room(self.node.as_ref(), gpu, &ours),
+            },
             Order::Occupants { job, gpu, gi } => Answer::Occupants {
                 job,
                 pids: self.node.processes(gpu).map(|list| {
@@ -392,12 +418,16 @@ impl Worker {
     /// in between would look like memory of the context.
     fn measure(&mut self, on: &Watched) -> Option<Answer> {
         let before = on.page.reserved();
-        let memory = match &on.device {
-            Device::Slice(uuid) => self.node.slice_memory(uuid),
-            Device::Whole(gpu) => self.node.memory(*gpu),
+        let used = match &on.device {
+            Device::Slice(uuid) => self.node.slice_memory(uuid).map(|memory| memory.used),
+            Device::Whole(gpu) => self.node.memory(*gpu).map(|memory| memory.used),
+            Device::Shared { gpu, pids } => match soft::used_by(self.node.as_ref(), *gpu, pids) {
+                Ok(used) => Ok(used?),
+                Err(error) => Err(error),
+            },
         };
-        let used = match memory {
-            Ok(memory) => memory.used,
+        let used = match used {
+            Ok(used) => used,
             Err(error) => {
                 tracing::debug!(job = %on.job, %error, "no memory reading");
                 return None;

@@ -52,6 +52,7 @@ mod requests;
 mod siblings;
 pub mod slices;
 pub mod socket;
+mod soft;
 pub mod state;
 mod status;
 pub mod systemd;
@@ -99,7 +100,13 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
     let mut state = State::read(&state_path)?;
 
     let simulated = match &options.sim {
-        Some(spec) => Some(simulate(options, spec, &path, &mut state)?),
+        Some(spec) => Some(simulate(
+            options,
+            spec,
+            config.mode.wants_mig(),
+            &path,
+            &mut state,
+        )?),
         None => None,
     };
     let node: Box<dyn Node> = match &simulated {
@@ -110,7 +117,7 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
         Some(gpu) => Some(gpu.time_scale()?),
         None => sim::behind_the_loader(),
     };
-    let mut gpus = read_gpus(node.as_ref())?;
+    let mut gpus = read_gpus(node.as_ref(), &config, options.policy.unwrap_or(config.policy))?;
     let slices = recover::adopt(node.as_ref(), &state, &mut gpus);
     let settings = Settings {
         private: options.private,
@@ -134,7 +141,10 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
             .map(|gpu| gpu.gpu.index)
             .collect()
     };
-    let (all, cut) = (indices(&|_| true), indices(&|gpu| gpu.used != Use::Whole));
+    let (all, cut) = (
+        indices(&|_| true),
+        indices(&|gpu| !matches!(gpu.used, Use::Whole | Use::Soft)),
+    );
     let machine = Machine::start(node, all, cut, sample, base.wake())
         .map_err(DaemonError::system("starting the machine thread"))?;
     let owner = Owner::new(settings, gpus, slices, state, monotonic());
@@ -177,10 +187,11 @@ fn links(socket: &Path) -> PathBuf {
 }
 
 /// The GPU of the state file if it is still there and is the one asked for, else a fresh one. A simulated
-/// GPU is ours: MIG is on from the start.
+/// GPU is ours: MIG is on from the start, where the mode is one that has slices made.
 fn simulate(
     options: &Options,
     spec: &str,
+    mig: bool,
     socket: &Path,
     state: &mut State,
 ) -> Result<SimulatedGpu, DaemonError> {
@@ -200,7 +211,7 @@ fn simulate(
     }
     // Slices and leases on a GPU that is gone are gone too; numbers are still never used twice.
     *state = State::fresh(state.next_job, state.next_slice, state.next_batch);
-    let gpu = SimulatedGpu::create(&folder, spec, true, options.time_scale.unwrap_or(0.0))
+    let gpu = SimulatedGpu::create(&folder, spec, mig, options.time_scale.unwrap_or(0.0))
         .inspect_err(|_| drop(std::fs::remove_dir_all(&folder)))?;
     state.simulated = Some(SimulatedState {
         spec: spec.to_owned(),
@@ -211,13 +222,24 @@ fn simulate(
 
 /// All GPUs that can be used. One that cannot is left out, and said so; that is an error only if it leaves
 /// none.
-fn read_gpus(node: &dyn Node) -> Result<Vec<PlacedGpu>, DaemonError> {
+fn read_gpus(node: &dyn Node, config: &Config, policy: Policy) -> Result<Vec<PlacedGpu>, DaemonError> {
     let driver = node.driver()?;
     let mut usable = Vec::new();
     let mut last = None;
+    let mut left_out = false;
     for gpu in node.gpus()? {
         let index = gpu.index;
-        match PlacedGpu::read(node, gpu, &driver) {
+        if !config.mode.takes(gpu.mode) {
+            tracing::info!(
+                gpu = index,
+                mode = gpu.mode.word(),
+                wanted = config.mode.word(),
+                "left out, as configured"
+            );
+            left_out = true;
+            continue;
+        }
+        match PlacedGpu::read(node, gpu, &driver, config.mode.shares(policy)) {
             Ok(gpu) => {
                 tracing::info!(
                     gpu = index,
@@ -238,6 +260,7 @@ fn read_gpus(node: &dyn Node) -> Result<Vec<PlacedGpu>, DaemonError> {
         (false, _) => Ok(usable),
         (true, Some(GpuError::Node(error))) => Err(error.into()),
         (true, Some(error @ GpuError::Layout { .. })) => Err(DaemonError::Layout(error)),
+        (true, None) if left_out => Err(DaemonError::OtherMode(config.mode.word())),
         (true, None) => Err(DaemonError::NoGpu),
     }
 }

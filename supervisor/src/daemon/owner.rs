@@ -20,6 +20,7 @@ use super::gpus::{PlacedGpu, Use};
 use super::job::{Job, Peer};
 use super::machine::{Order, Watched};
 use super::slices::{Origin, Slice, stranger};
+use super::soft::SoftLeases;
 use super::state::{SimulatedState, State, Step};
 use crate::control::{About, JobState, Reply};
 use crate::schedule::{Event, GpuIndex, Need, Policy, Scheduler};
@@ -107,6 +108,7 @@ pub struct Owner {
     pub(super) outputs: Vec<Output>,
     pub(super) prompt: Vec<Output>,
     pub(super) orders: Vec<Order>,
+    pub(super) soft: SoftLeases,
     /// Orders without an answer that must come before the end.
     pub(super) unanswered: usize,
     pub(super) next_job: u64,
@@ -141,6 +143,7 @@ impl Owner {
         state: State,
         now: f64,
     ) -> Self {
+        let soft = SoftLeases::new(&settings.config);
         let mut owner = Self {
             scheduler: Scheduler::new(settings.policy, Incarnation(state.next_slice)),
             settings,
@@ -153,6 +156,7 @@ impl Owner {
             outputs: Vec::new(),
             prompt: Vec::new(),
             orders: Vec::new(),
+            soft,
             unanswered: 0,
             next_job: state.next_job,
             next_slice: state.next_slice,
@@ -183,6 +187,7 @@ impl Owner {
             .map(|record| (record.id, Job::recovered(record, now)))
             .collect();
         owner.add_whole_gpus();
+        owner.adopt_leases();
         owner.find_leases();
         owner.feed(now);
         owner
@@ -284,6 +289,14 @@ impl Owner {
     }
 
     pub(super) fn slice_event(number: Incarnation, slice: &Slice) -> Event {
+        if let (Origin::Soft, Some(holder)) = (slice.origin, slice.job) {
+            return Event::SoftSlice {
+                slice: number,
+                gpu: GpuIndex(slice.gpu),
+                memory: slice.memory,
+                holder,
+            };
+        }
         Event::Slice {
             slice: number,
             gpu: GpuIndex(slice.gpu),
@@ -297,9 +310,14 @@ impl Owner {
     /// Tells the scheduler of a GPU and of what stands on it that no job gets.
     pub(super) fn tell_gpu(&mut self, index: usize, now: f64) {
         let gpu = &self.gpus[index];
+        if gpu.used == Use::Soft {
+            let cut = self.soft.settings.cut(gpu.gpu.memory);
+            let gpu = GpuIndex(index);
+            return self.step(now, Event::SoftGpu { gpu, cut });
+        }
         let mut foreign = match gpu.used {
             Use::Reshaped => gpu.foreign_slots(),
-            Use::Existing | Use::Whole => Vec::new(),
+            Use::Existing | Use::Whole | Use::Soft => Vec::new(),
         };
         let left = |slice: &&Slice| slice.gpu == index && slice.origin == Origin::Left;
         foreign.extend(self.slices.values().filter(left).map(|slice| slice.slot));
@@ -498,6 +516,7 @@ impl Owner {
             self.state().write(&self.settings.state_path)?;
             self.dirty = false;
         }
+        self.raise_caps();
         Ok((
             std::mem::take(&mut self.orders),
             std::mem::take(&mut self.outputs),
@@ -509,7 +528,10 @@ impl Owner {
         Some(Watched {
             job: job.id,
             attempt: job.attempt().attempt,
-            device: slice.device(&self.gpus)?,
+            device: match slice.origin {
+                Origin::Soft => self.shared_device(job, slice),
+                _ => slice.device(&self.gpus)?,
+            },
             page: job.page.clone()?,
         })
     }

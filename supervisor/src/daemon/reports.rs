@@ -4,14 +4,17 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use migm_shared::ids::{AttemptId, JobId};
-use migm_shared::report::{Answer, Event as Told, Hello, Report, Welcome};
+use migm_shared::report::{Event as Told, Hello, Report, Welcome};
 use migm_shared::units::Bytes;
 
 use super::forecast::{Against, Weighed};
+use super::gpus::{Use, WHOLE};
 use super::job::{Job, Peer};
 use super::owner::{Output, Owner, Role};
 use super::page::JobPage;
-use crate::control::{AttemptRecord, Inputs, JobState, Stakes, Submission, Verdict};
+use super::slices::Origin;
+use super::soft::Raise;
+use crate::control::{AttemptRecord, Grant, Inputs, JobState, Stakes, Submission, Verdict};
 use crate::job::record::Clock;
 use crate::memory;
 use crate::schedule::{Event, Need};
@@ -46,9 +49,13 @@ impl Owner {
                 },
                 Role::Process(id),
             ) => {
-                let cap = self.raise(id, device, asked);
-                let answer = Answer { ticket, device, cap };
-                self.prompt.push(Output::Answer(peer, answer));
+                let raise = Raise {
+                    peer,
+                    ticket,
+                    device,
+                    asked,
+                };
+                self.raise(id, raise, now);
             }
             (_, _) => {
                 let why = "a report out of turn".to_owned();
@@ -175,25 +182,6 @@ impl Owner {
         }
     }
 
-    /// A job has come to its soft cap. It may have what its lease holds, and no more; the cap that holds from now
-    /// on, in bytes. The page is raised before the answer goes out, so that all its processes see it.
-    fn raise(&self, id: JobId, device: u32, asked: u64) -> u64 {
-        let Some(job) = self.jobs.get(&id) else { return 0 };
-        let Some(page) = &job.page else { return 0 };
-        let Ok(device) = usize::try_from(device) else {
-            return 0;
-        };
-        let counters = page.counters();
-        let needed = counters.charged(device).saturating_add(asked);
-        let leased = job.grant.as_ref().map_or(0, |grant| grant.memory);
-        if needed <= leased {
-            counters.raise_cap(device, needed);
-        }
-        let cap = counters.cap(device).unwrap_or(0);
-        tracing::info!(job = %id, asked, needed, leased, cap, "a job asks for more than its cap");
-        cap
-    }
-
     /// Finds what device a watched process is on.
     fn place_watched(&mut self, id: JobId, devices: &[(u32, [u8; 16])]) {
         let Some((_, first)) = devices.first() else { return };
@@ -209,13 +197,17 @@ impl Owner {
 
     /// Profile, start and memory of the device with these UUID bytes.
     fn device_with(&self, uuid: [u8; 16]) -> Option<(String, u32, u64)> {
-        for slice in self.slices.values() {
+        for slice in self.slices.values().filter(|slice| slice.origin != Origin::Soft) {
             if slice.uuid.as_deref().and_then(uuid_bytes) == Some(uuid) {
                 let profile = self.gpus[slice.gpu].table.profile(slice.slot.0);
                 return Some((profile.name.clone(), slice.slot.1.start, slice.memory));
             }
         }
         self.gpus.iter().find_map(|gpu| {
+            // It has no lease: what it can have is the GPU.
+            if gpu.used == Use::Soft && uuid_bytes(&gpu.gpu.uuid) == Some(uuid) {
+                return Some((WHOLE.to_owned(), 0, gpu.gpu.memory));
+            }
             let one = gpu
                 .foreign
                 .iter()
@@ -226,6 +218,7 @@ impl Owner {
 
     /// The driver's charge beyond what the job asked for has been measured.
     pub(super) fn measured(&mut self, id: JobId, attempt: u32, unaccounted: u64, now: f64) {
+        self.charge_contexts(id, attempt, unaccounted);
         let Some(job) = self.jobs.get_mut(&id) else { return };
         if !job.is_leased() || job.attempt().attempt != attempt || job.unaccounted >= Some(unaccounted) {
             return;
@@ -297,6 +290,10 @@ impl Owner {
             return;
         }
         if !job.submission.movable {
+            if self.grow_only(id, need, now) {
+                return self.decide(id, now, Verdict::Grow, why, Some(inputs));
+            }
+            let Some(job) = self.jobs.get_mut(&id) else { return };
             let note = format!("{why}; it is not moved, since its standard input cannot be read twice");
             job.note = Some(note);
             let reason = format!("its standard input cannot be read twice: {why}");
@@ -307,10 +304,14 @@ impl Owner {
         self.step(now, Event::Forecast { job: id, need });
         let note = self.scheduler.note(id).map(str::to_owned);
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        let verdict = if job.state == JobState::Moving {
-            Verdict::Move
-        } else {
-            Verdict::Cannot
+        let is_soft = |grant: &Grant| {
+            let slice = self.slices.get(&grant.slice);
+            slice.is_some_and(|slice| slice.origin == Origin::Soft)
+        };
+        let verdict = match job.state {
+            JobState::Moving => Verdict::Move,
+            _ if job.grant.as_ref().is_some_and(is_soft) => Verdict::Grow,
+            _ => Verdict::Cannot,
         };
         let reason = match &note {
             Some(note) => format!("{note}: {why}"),

@@ -19,6 +19,8 @@ pub enum Origin {
     Existing,
     /// A whole GPU.
     Whole,
+    /// Bytes of a shared GPU.
+    Soft,
 }
 
 /// One slice.
@@ -66,6 +68,16 @@ impl Slice {
             memory: gpu.gpu.memory,
             job: None,
             taken: false,
+        }
+    }
+
+    /// So many bytes of a shared GPU.
+    #[must_use]
+    pub fn soft(index: usize, gpu: &PlacedGpu, memory: u64) -> Self {
+        Self {
+            origin: Origin::Soft,
+            memory,
+            ..Self::whole(index, gpu)
         }
     }
 

@@ -1,6 +1,6 @@
 //! What `migm status` shows.
 
-use super::gpus::PlacedGpu;
+use super::gpus::{PlacedGpu, SOFT, Use};
 use super::job::Peer;
 use super::owner::Owner;
 use super::slices::{Origin, Slice};
@@ -80,7 +80,10 @@ impl Owner {
         GpuStatus {
             name: gpu.gpu.name.clone(),
             uuid: gpu.gpu.uuid.clone(),
-            mode: gpu.gpu.mode.word().to_owned(),
+            mode: match gpu.used {
+                Use::Soft => SOFT.to_owned(),
+                _ => gpu.gpu.mode.word().to_owned(),
+            },
             slices,
         }
     }

@@ -54,7 +54,9 @@ fn rises_by_blocks(levels: &[u64]) -> bool {
 
 /// Whether the last increment is at most three times the largest one between records after `settled`.
 fn is_in_step(levels: &[u64], settled: usize) -> bool {
-    let [before @ .., crossing] = levels else { return false };
+    let [before @ .., crossing] = levels else {
+        return false;
+    };
     let mut record = before[..=settled].iter().copied().max().unwrap_or(0);
     let mut largest = 0;
     for &level in &before[settled + 1..] {

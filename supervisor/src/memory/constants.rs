@@ -55,7 +55,7 @@ pub const UNKNOWN_AHEAD: f64 = 1.25;
 pub const ONE_STEP: f64 = 0.6;
 /// Growth in steps is made of so many equal ones at least. Unequal ones count for fewer, by the inverse of the sum of
 /// the squares of their shares: the first maxima of a ratchet are few that count.
-pub const LEAST_STEPS: f64 = 4.8;
+pub const LEAST_STEPS: f64 = 5.4;
 /// The largest step may take this much more of the whole rise than an even one: growth seen in few steps says little
 /// of the next.
 pub const COARSEST: f64 = 0.2;
@@ -89,3 +89,7 @@ pub const FOLLOWING_SHARE: f64 = 0.7;
 pub const GROWING_FOR: u32 = 1;
 /// What a restart takes in scores, as a share of the run: loading, and making the slice.
 pub const RESTART_SHARE: f64 = 0.02;
+/// Tensors that grow at less than this share of the pace of reserved bytes do not explain those: they are fragments.
+pub const FRAGMENTS_SHARE: f64 = 0.5;
+/// With 16 points or more, an unclear rise needs so many standard errors for its line to be the likely figure.
+pub const FAINT: f64 = 4.0;

@@ -5,7 +5,10 @@ use super::{Keeping, Law, Method, On, Run, Start, replay, to_float};
 
 /// How a job is placed and moved.
 #[derive(Clone, Copy)]
-#[expect(missing_debug_implementations, reason = "what makes a predictor is a function")]
+#[expect(
+    missing_debug_implementations,
+    reason = "what makes a predictor is a function"
+)]
 pub enum Policy<'a> {
     /// By a predictor; after an out-of-memory on the right size.
     Predict(Start<'a>),
@@ -53,7 +56,12 @@ pub fn ladder(first: u64, peak: u64) -> Vec<u64> {
 #[must_use]
 pub fn cost(run: &Run, policy: Policy<'_>, sizes: &[u64], horizon: Option<f64>, keeping: Keeping) -> Cost {
     let peak = run.peak();
-    let holding = |need: u64| sizes.iter().position(|&size| size >= need).unwrap_or(sizes.len() - 1);
+    let holding = |need: u64| {
+        sizes
+            .iter()
+            .position(|&size| size >= need)
+            .unwrap_or(sizes.len() - 1)
+    };
     let right = holding(peak);
     let mut cost = Cost::default();
     let mut at = match policy {
@@ -71,7 +79,11 @@ pub fn cost(run: &Run, policy: Policy<'_>, sizes: &[u64], horizon: Option<f64>, 
     let share_at = |index: usize| run.share(run.seen[index].x);
     loop {
         let never: Start<'_> = &|| Method::Max.start();
-        let start = if let Policy::Predict(start) = policy { start } else { never };
+        let start = if let Policy::Predict(start) = policy {
+            start
+        } else {
+            never
+        };
         let on = On {
             slice: sizes[at],
             horizon,
@@ -121,8 +133,8 @@ pub fn cost(run: &Run, policy: Policy<'_>, sizes: &[u64], horizon: Option<f64>, 
 
 #[cfg(test)]
 mod tests {
-    use super::super::shapes;
     use super::super::Observation;
+    use super::super::shapes;
     use super::*;
     use migm_shared::units::GIB;
 
@@ -166,7 +178,10 @@ mod tests {
             (Keeping::Always, Policy::RightSize, 1.0),
         ] {
             let cost = of(&line, policy, keeping);
-            assert!((cost.time - work - RESTART_SHARE).abs() < 1e-9, "{keeping:?}: {cost:?}");
+            assert!(
+                (cost.time - work - RESTART_SHARE).abs() < 1e-9,
+                "{keeping:?}: {cost:?}"
+            );
         }
     }
 }

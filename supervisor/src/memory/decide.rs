@@ -387,7 +387,11 @@ mod tests {
         // even increments are trusted to from iteration 369 on.
         let at = |step| moved_at(&shapes::line(2 * GIB, step, 100_000, 0, 0), SMALL, Some(99_999.0));
         assert_eq!(at(64 << 20), Some(5));
-        assert!(at(64 << 10).is_some_and(|at| (369..420).contains(&at)), "{:?}", at(64 << 10));
+        assert!(
+            at(64 << 10).is_some_and(|at| (369..420).contains(&at)),
+            "{:?}",
+            at(64 << 10)
+        );
     }
 
     #[test]

@@ -185,7 +185,11 @@ impl Draw {
         // The optimizer's state comes with the first step, at 5 to 140 % of what was there.
         let first = base / (1.0 + self.between(0.05, 1.4));
         self.reserved(count, jitter, |at| {
-            if at == 0 { first } else { base + step * f64::from(at) }
+            if at == 0 {
+                first
+            } else {
+                base + step * f64::from(at)
+            }
         })
     }
 
@@ -211,7 +215,9 @@ impl Draw {
         // Each iteration closes this share of what is left to the plateau.
         let closing = self.between(0.15, 0.8);
         let jitter = self.between(0.0, 0.005);
-        self.reserved(count, jitter, |at| top * (1.0 - (1.0 - first) * (1.0 - closing).powf(f64::from(at))))
+        self.reserved(count, jitter, |at| {
+            top * (1.0 - (1.0 - first) * (1.0 - closing).powf(f64::from(at)))
+        })
     }
 
     fn convex(&mut self, knee: bool) -> Vec<Observation> {
@@ -222,7 +228,11 @@ impl Draw {
         let by_share = self.chance(0.5);
         self.reserved(count, jitter, |at| {
             let way = (f64::from(at) / (f64::from(count) * stop)).min(1.0);
-            let share = if by_share { (1.0 + growth).powf(way) - 1.0 } else { growth * way * way };
+            let share = if by_share {
+                (1.0 + growth).powf(way) - 1.0
+            } else {
+                growth * way * way
+            };
             base * (1.0 + share)
         })
     }
@@ -273,9 +283,16 @@ impl Draw {
 
     fn jump(&mut self) -> Vec<Observation> {
         let (base, count) = (self.base(), self.iterations());
-        let (height, at) = (self.between(0.3, 1.4), to_count(f64::from(count) * self.between(0.05, 0.95)));
+        let (height, at) = (
+            self.between(0.3, 1.4),
+            to_count(f64::from(count) * self.between(0.05, 0.95)),
+        );
         let jitter = self.between(0.0, 0.01);
-        self.reserved(count, jitter, |now| if now < at { base } else { base * (1.0 + height) })
+        self.reserved(
+            count,
+            jitter,
+            |now| if now < at { base } else { base * (1.0 + height) },
+        )
     }
 
     fn start_up(&mut self) -> Vec<Observation> {
@@ -307,7 +324,10 @@ impl Draw {
 
     fn fragments(&mut self) -> Vec<Observation> {
         let (base, count) = (self.base(), self.iterations());
-        let (gap, scale) = (self.between(0.02, 0.45), f64::from(count) * self.between(0.05, 0.4));
+        let (gap, scale) = (
+            self.between(0.02, 0.45),
+            f64::from(count) * self.between(0.05, 0.4),
+        );
         let mut reserved = 0.0_f64;
         (0..count)
             .map(|at| {

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use super::constants::{CONFIDENCE, CERTAINTY, POINTS, UPPER};
+use super::constants::{CERTAINTY, CONFIDENCE, POINTS, UPPER};
 
 /// Student's t at the confidences in use, by degrees of freedom: inverting it takes longer than all else that an
 /// observation asks for.
@@ -22,9 +22,17 @@ impl Quantiles {
 
     /// Beyond the table the law is all but normal, and its last entry errs on the wide side.
     fn get(&self, freedom: f64) -> f64 {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small whole number from a count")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a small whole number from a count"
+        )]
         let index = freedom.max(0.0) as usize;
-        self.0.get(index).or(self.0.last()).copied().unwrap_or(f64::INFINITY)
+        self.0
+            .get(index)
+            .or(self.0.last())
+            .copied()
+            .unwrap_or(f64::INFINITY)
     }
 }
 
@@ -102,7 +110,11 @@ impl Line {
 
     /// Standard error of the slope; 0 with fewer than three points.
     pub(super) fn slope_error(&self) -> f64 {
-        if self.sxx > 0.0 { self.sigma() / self.sxx.sqrt() } else { 0.0 }
+        if self.sxx > 0.0 {
+            self.sigma() / self.sxx.sqrt()
+        } else {
+            0.0
+        }
     }
 
     /// Standard error of the line itself at `x`, without the scatter of a further point about it.

@@ -17,8 +17,8 @@
 //!    the line of the allocated ones. Reserved bytes that rise unsteadily over level ones are fragments.
 
 use super::constants::{
-    BASE_SHARE, DRIFT_SHARE, FOLLOWING_SHARE, GLANCE, GROWING_FOR, HASTE, JUMP_SHARE, MIGM_FIRST, NEWS_SHARE,
-    QUARTERS_FROM, REACH, REGIME_SHARE, STEADY_REACH, STEEP_REACH, UNKNOWN_AHEAD,
+    BASE_SHARE, DRIFT_SHARE, FAINT, FOLLOWING_SHARE, FRAGMENTS_SHARE, GLANCE, GROWING_FOR, HASTE, JUMP_SHARE,
+    MIGM_FIRST, NEWS_SHARE, QUARTERS_FROM, REACH, REGIME_SHARE, STEADY_REACH, STEEP_REACH, UNKNOWN_AHEAD,
 };
 use super::line::Line;
 use super::shape::Shape;
@@ -30,6 +30,7 @@ use super::{Forecast, Law, Observation, Predictor, to_bytes, to_float};
 pub struct Migm {
     /// CONVERGE: act when growth was recognised at so many successive observations.
     converge: u32,
+    margins: Margins,
     reserved: Growth,
     allocated: Growth,
     now: f64,
@@ -39,7 +40,25 @@ pub struct Migm {
 
 impl Default for Migm {
     fn default() -> Self {
-        Self::new(GROWING_FOR)
+        Self::new(GROWING_FOR, Margins::default())
+    }
+}
+
+/// How wide the bounds are, over what the scatter alone says: 1 unless they are calibrated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Margins {
+    /// Of the lower bound.
+    pub lower: f64,
+    /// Of the upper bound.
+    pub upper: f64,
+}
+
+impl Default for Margins {
+    fn default() -> Self {
+        Self {
+            lower: 1.0,
+            upper: 1.0,
+        }
     }
 }
 
@@ -174,7 +193,9 @@ impl Growth {
                 return None;
             }
             let shape = part.shape();
-            if shape == Shape::Level || (shape == Shape::Unclear && share > 1) {
+            // The longer it is seen, the more a rise that has no law has to stand out to be worth a likely figure.
+            let faint = part.points.len() >= 2 * QUARTERS_FROM && fit.slope() < FAINT * fit.slope_error();
+            if shape == Shape::Level || (shape == Shape::Unclear && (share > 1 || faint)) {
                 continue;
             }
             return Some(Trend {
@@ -189,10 +210,11 @@ impl Growth {
         None
     }
 
-    /// Whether it rises at all.
-    fn rises(&self) -> bool {
+    /// Whether it rises, and by [`FRAGMENTS_SHARE`] of the pace of `other` at least.
+    fn rises_with(&self, other: &Self) -> bool {
         let fit = self.stretch.fit();
-        fit.slope() > fit.confident() * fit.slope_error()
+        let enough = FRAGMENTS_SHARE * other.stretch.fit().slope();
+        fit.slope() > fit.certain() * fit.slope_error() && fit.slope() >= enough
     }
 
     /// What has been seen is what will be.
@@ -210,7 +232,7 @@ impl Growth {
     }
 
     /// `fragments` says that nothing but chance makes an unsteady rise.
-    fn outlook(&self, now: f64, horizon: f64, fragments: bool) -> Outlook {
+    fn outlook(&self, now: f64, horizon: f64, fragments: bool, margins: Margins) -> Outlook {
         let Some(trend) = self.trend else {
             return self.flat(Law::Flat, now, horizon);
         };
@@ -222,11 +244,15 @@ impl Growth {
                 return self.flat(Law::Settling, now, horizon);
             }
             Shape::Line { coarse, steady: true } => (coarse, STEADY_REACH),
-            Shape::Line { coarse, steady: false } => (coarse, REACH),
+            Shape::Line {
+                coarse,
+                steady: false,
+            } => (coarse, REACH),
             Shape::Steepening { coarse } => (coarse, STEEP_REACH),
         };
         let steepens = matches!(trend.shape, Shape::Steepening { .. });
-        trend.outlook(steepens, now, horizon, coarse, now + reach * (now - trend.since))
+        let trusted_to = now + reach * (now - trend.since);
+        trend.outlook(steepens, (now, horizon, trusted_to), coarse, margins)
     }
 
     /// The likely figure by the line, and nothing to act on.
@@ -258,8 +284,14 @@ impl Trend {
         line.above() * line.line_error_at(horizon) + self.fit.sigma()
     }
 
-    fn outlook(&self, steepens: bool, now: f64, horizon: f64, coarse: f64, trusted_to: f64) -> Outlook {
-        let sure = |line: &Line| line.slope() - line.certain() * line.slope_error();
+    fn outlook(
+        &self,
+        steepens: bool,
+        (now, horizon, trusted_to): (f64, f64, f64),
+        coarse: f64,
+        margins: Margins,
+    ) -> Outlook {
+        let sure = |line: &Line| line.slope() - margins.lower * line.certain() * line.slope_error();
         let pace = if steepens {
             // Each line so far is a lower bound of what is to come; the latest ones are the best.
             sure(&self.later).max(sure(&self.latest))
@@ -283,7 +315,7 @@ impl Trend {
             law: if steepens { Law::Convex } else { Law::Line },
             likely,
             low: low.min(self.base / BASE_SHARE),
-            high: likely + bend / 2.0 + self.margin(straight, horizon),
+            high: likely + bend / 2.0 + margins.upper * self.margin(straight, horizon),
             level,
             trusted_to,
         }
@@ -291,11 +323,12 @@ impl Trend {
 }
 
 impl Migm {
-    /// Acts when growth was recognised at so many successive observations.
+    /// Acts when growth was recognised at so many successive observations, with bounds of this width.
     #[must_use]
-    pub fn new(converge: u32) -> Self {
+    pub fn new(converge: u32, margins: Margins) -> Self {
         Self {
             converge,
+            margins,
             reserved: Growth::default(),
             allocated: Growth::default(),
             now: 0.0,
@@ -306,12 +339,12 @@ impl Migm {
     fn outlook(&self, horizon: f64) -> Outlook {
         let known = self.allocated.peak > 0.0;
         // A leak outside the framework's allocator is as steady as one inside; fragments come by chance, and end.
-        let fragments = known && !self.allocated.rises();
-        let reserved = self.reserved.outlook(self.now, horizon, fragments);
+        let fragments = known && !self.allocated.rises_with(&self.reserved);
+        let reserved = self.reserved.outlook(self.now, horizon, fragments, self.margins);
         if !known || reserved.grows() {
             return reserved;
         }
-        let allocated = self.allocated.outlook(self.now, horizon, false);
+        let allocated = self.allocated.outlook(self.now, horizon, false, self.margins);
         // Tensors that fill a pool taken before do not take more of the device.
         let follows = self.reserved.stretch.rise() >= FOLLOWING_SHARE * self.allocated.stretch.rise();
         if !follows || !allocated.grows() {
@@ -336,10 +369,20 @@ impl Predictor for Migm {
             self.allocated.observe(seen.x, to_float(allocated));
         }
         let grows = |figure: &Growth| {
-            matches!(figure.trend, Some(Trend { shape: Shape::Line { .. } | Shape::Steepening { .. }, .. }))
+            matches!(
+                figure.trend,
+                Some(Trend {
+                    shape: Shape::Line { .. } | Shape::Steepening { .. },
+                    ..
+                })
+            )
         };
         let growing = grows(&self.reserved) || grows(&self.allocated);
-        self.growing_for = if growing { self.growing_for.saturating_add(1) } else { 0 };
+        self.growing_for = if growing {
+            self.growing_for.saturating_add(1)
+        } else {
+            0
+        };
     }
 
     fn forecast(&self, horizon: Option<f64>) -> Option<Forecast> {
@@ -478,12 +521,17 @@ mod tests {
         levels[12] = 4 * GIB;
         let forecast = run(&shapes::Shape { levels }, 60).forecast(Some(59.0)).unwrap();
         assert_eq!(forecast.peak, 4 * GIB);
-        assert!((to_float(forecast.level) / exact - 1.0).abs() < 1e-3, "{forecast:?}");
+        assert!(
+            (to_float(forecast.level) / exact - 1.0).abs() < 1e-3,
+            "{forecast:?}"
+        );
     }
 
     #[test]
     fn a_leak_that_starts_late_is_seen() {
-        let levels = (0..400_u64).map(|x| 4 * GIB + x.saturating_sub(200) * 8 * MIB).collect();
+        let levels = (0..400_u64)
+            .map(|x| 4 * GIB + x.saturating_sub(200) * 8 * MIB)
+            .collect();
         let forecast = run(&shapes::Shape { levels }, 300).forecast(Some(399.0)).unwrap();
         assert!(matches!(forecast.law, Law::Line | Law::Convex), "{forecast:?}");
         assert!(forecast.decides > 5 * GIB, "{forecast:?}");
@@ -510,7 +558,10 @@ mod tests {
         assert_eq!(alone.decides, seen(29).reserved, "{alone:?}");
         let forecast = both.forecast(Some(99.0)).unwrap();
         let end = seen(99).reserved;
-        assert!(forecast.decides.abs_diff(end) < 512 * MIB, "{forecast:?} for {end}");
+        assert!(
+            forecast.decides.abs_diff(end) < 512 * MIB,
+            "{forecast:?} for {end}"
+        );
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub mod constants;
 mod cost;
 mod decide;
 pub mod generate;
+#[cfg(test)]
+mod goals;
 mod line;
 mod maximum;
 mod migm;
@@ -38,15 +40,15 @@ mod track;
 mod weigh;
 
 pub use announced::announced;
+pub use cost::{Cost, Policy, cost, ladder};
 pub use decide::{Costs, Judgement, Situation, Verdict, after_oom, decide, judge};
 pub use maximum::Maximum;
-pub use migm::Migm;
+pub use migm::{Margins, Migm};
 pub use paper::{Converge, Paper, Reading};
 pub use replay::{On, Replay, Warning, predicted_at, replay};
-pub use trace::{Run, TraceError, runs};
-pub use cost::{Cost, Policy, cost, ladder};
 pub use score::{Score, Track as ScoreTrack, errors, policy_cost, quantile, score, score_on_sizes};
 pub use series::Series;
+pub use trace::{Run, TraceError, runs};
 pub use track::Track;
 pub use weigh::{Choice, Keeping, Stakes, Weighing, weigh};
 

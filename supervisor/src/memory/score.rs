@@ -3,7 +3,9 @@
 use serde::Serialize;
 
 use super::constants::RESTART_SHARE;
-use super::{Keeping, On, Policy, Run, Start, announced, cost, ladder, predicted_at, replay, to_bytes, to_float};
+use super::{
+    Keeping, On, Policy, Run, Start, announced, cost, ladder, predicted_at, replay, to_bytes, to_float,
+};
 
 /// What is asked of a predictor.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -85,7 +87,11 @@ pub fn score(runs: &[Run], start: Start<'_>, track: Track) -> Score {
         let lead = match (over.warning, over.crossing) {
             (Some(warning), Some(crossing)) => {
                 let full = run.share(run.seen[crossing].x);
-                if full > 0.0 { 1.0 - run.share(warning.x) / full } else { 0.0 }
+                if full > 0.0 {
+                    1.0 - run.share(warning.x) / full
+                } else {
+                    0.0
+                }
             }
             _ => 0.0,
         };
@@ -110,7 +116,8 @@ pub fn score(runs: &[Run], start: Start<'_>, track: Track) -> Score {
     score.slice_cost /= plays;
     (score.lead_median, score.lead_median_avoidable) = (median(leads), median(announced_leads));
     let error = |share| median(errors(runs, start, share));
-    (score.median_error_5, score.median_error_10, score.median_error_20) = (error(0.05), error(0.1), error(0.2));
+    (score.median_error_5, score.median_error_10, score.median_error_20) =
+        (error(0.05), error(0.1), error(0.2));
     score
 }
 
@@ -140,7 +147,11 @@ pub fn score_on_sizes(runs: &[Run], start: Start<'_>, sizes: &[u64], near: bool)
             let fit = replay(run, 0, start, On::slice(size, horizon));
             score.false_restarts += usize::from(fit.warning.is_some());
         }
-        let ladder: Vec<u64> = sizes.iter().copied().filter(|&size| size >= below.unwrap_or(0)).collect();
+        let ladder: Vec<u64> = sizes
+            .iter()
+            .copied()
+            .filter(|&size| size >= below.unwrap_or(0))
+            .collect();
         if !ladder.is_empty() {
             let cost = cost(run, Policy::Predict(start), &ladder, horizon, Keeping::Nothing);
             score.cost += cost.time;
@@ -156,7 +167,8 @@ pub fn score_on_sizes(runs: &[Run], start: Start<'_>, sizes: &[u64], near: bool)
 /// |likely peak / peak - 1| of each run when this share of it has passed.
 #[must_use]
 pub fn errors(runs: &[Run], start: Start<'_>, share: f64) -> Vec<f64> {
-    let error = |run: &Run| (to_float(predicted_at(run, start, share)) / to_float(run.peak().max(1)) - 1.0).abs();
+    let error =
+        |run: &Run| (to_float(predicted_at(run, start, share)) / to_float(run.peak().max(1)) - 1.0).abs();
     runs.iter().map(error).collect()
 }
 

@@ -98,7 +98,10 @@ impl Part<'_> {
     /// How much more of the rise the largest step takes than an even one; what the scatter explains is no step.
     fn coarseness(&self, largest: f64) -> f64 {
         let first = self.points.first().map_or(0.0, |&(_, y)| y);
-        let rise = self.points.iter().fold(0.0, |rise: f64, &(_, y)| rise.max(y - first));
+        let rise = self
+            .points
+            .iter()
+            .fold(0.0, |rise: f64, &(_, y)| rise.max(y - first));
         #[expect(clippy::cast_precision_loss, reason = "at most 64 points")]
         let even = 1.0 / (self.points.len() - 1) as f64;
         ((largest - 2.0 * self.fit.sigma()).max(0.0) / rise - even).clamp(0.0, 1.0)
@@ -160,7 +163,11 @@ mod tests {
     use super::*;
 
     fn shape(levels: impl IntoIterator<Item = f64>) -> Shape {
-        let points: Vec<(f64, f64)> = levels.into_iter().zip(0..).map(|(y, x)| (f64::from(x), y)).collect();
+        let points: Vec<(f64, f64)> = levels
+            .into_iter()
+            .zip(0..)
+            .map(|(y, x)| (f64::from(x), y))
+            .collect();
         Part::new(&points, 1).shape()
     }
 
@@ -193,7 +200,10 @@ mod tests {
     fn one_step_is_none() {
         for at in 5..28 {
             let seen = shape((0..32).map(|x| if x < at { 100.0 } else { 120.0 }));
-            assert!(matches!(seen, Shape::Level | Shape::Unclear), "step at {at}: {seen:?}");
+            assert!(
+                matches!(seen, Shape::Level | Shape::Unclear),
+                "step at {at}: {seen:?}"
+            );
         }
     }
 

@@ -76,7 +76,9 @@ impl Stretch {
     /// From the first point to the largest y.
     pub(super) fn rise(&self) -> f64 {
         let first = self.points.first().map_or(0.0, |&(_, y)| y);
-        self.points.iter().fold(0.0, |rise: f64, &(_, y)| rise.max(y - first))
+        self.points
+            .iter()
+            .fold(0.0, |rise: f64, &(_, y)| rise.max(y - first))
     }
 
     /// The last `1 / share` of the points.

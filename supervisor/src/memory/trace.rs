@@ -142,8 +142,7 @@ fn rows(text: &str) -> Result<Vec<Row>, TraceError> {
                 .map_err(|_| value(column, text, "whole number of bytes")),
         };
         let row = Row {
-            x: x
-                .parse()
+            x: x.parse()
                 .ok()
                 .filter(|x: &f64| x.is_finite())
                 .ok_or_else(|| value("x", x, "number"))?,
@@ -190,7 +189,11 @@ impl Run {
     #[must_use]
     pub fn share(&self, x: f64) -> f64 {
         let (first, last) = self.span();
-        if last > first { (x - first) / (last - first) } else { 0.0 }
+        if last > first {
+            (x - first) / (last - first)
+        } else {
+            0.0
+        }
     }
 
     /// The same run as a sampler of this step sees it, in seconds, when one unit of x takes `unit` seconds. A sample is
@@ -210,10 +213,16 @@ impl Run {
                     let from = (tick + 1.0).max(at - MOST_REPEATS);
                     let mut repeat = from;
                     while repeat < at {
-                        seen.push(Observation { x: repeat * step, ..last });
+                        seen.push(Observation {
+                            x: repeat * step,
+                            ..last
+                        });
                         repeat += 1.0;
                     }
-                    seen.push(Observation { x: at * step, ..*next });
+                    seen.push(Observation {
+                        x: at * step,
+                        ..*next
+                    });
                 }
                 None => seen.push(Observation { x: 0.0, ..*next }),
             }
@@ -251,7 +260,10 @@ mod tests {
             levels.iter().enumerate().map(row).collect::<String>()
         };
         let jobs = trace(&level(&[3, 9000, 9000, 9000, 3, 3, 8000, 3, 7000, 7100, 7200])).unwrap();
-        let named: Vec<(&str, u64)> = jobs.iter().map(|run| (run.name.as_str(), run.peak() / MIB)).collect();
+        let named: Vec<(&str, u64)> = jobs
+            .iter()
+            .map(|run| (run.name.as_str(), run.peak() / MIB))
+            .collect();
         assert_eq!(named, [("t job 1", 9000), ("t job 2", 7200)]);
         // A fall to a twentieth within 100 MiB is a tooth of a small program seen from inside.
         let teeth = "0,1000,2000,\n1,900000,1000000,\n2,1000,2000,\n3,900000,1000000,\n";
@@ -263,7 +275,10 @@ mod tests {
         for (rows, said) in [
             ("0,1,2\n", "2: 3 fields, not 4"),
             ("0,1,2,3\n\nx,1,2,3\n", "4: x `x` is no number"),
-            ("0,1.5,2,\n", "2: allocated_bytes `1.5` is no whole number of bytes"),
+            (
+                "0,1.5,2,\n",
+                "2: allocated_bytes `1.5` is no whole number of bytes",
+            ),
             ("0,,-2,\n", "2: reserved_bytes `-2` is no whole number of bytes"),
             ("inf,,2,\n", "2: x `inf` is no number"),
             ("3,,2,\n1,,2,\n", "3: x goes back from 3 to 1"),
@@ -277,14 +292,20 @@ mod tests {
 
     #[test]
     fn a_sampler_sees_the_largest_since_its_last_look_and_the_same_again() {
-        let seen = [1, 5, 2, 9].iter().zip(0..).map(|(&level, x)| {
-            Observation::reserved_only(f64::from(x), level * GIB)
-        });
+        let seen = [1, 5, 2, 9]
+            .iter()
+            .zip(0..)
+            .map(|(&level, x)| Observation::reserved_only(f64::from(x), level * GIB));
         let run = Run {
             name: String::new(),
             seen: seen.collect(),
         };
-        let levels = |run: &Run| run.seen.iter().map(|o| (o.x, o.reserved / GIB)).collect::<Vec<_>>();
+        let levels = |run: &Run| {
+            run.seen
+                .iter()
+                .map(|o| (o.x, o.reserved / GIB))
+                .collect::<Vec<_>>()
+        };
         assert_eq!(levels(&run.sampled(0.5, 1.0)), [(0.0, 5), (1.0, 9)]);
         let slow = run.sampled(0.2, 0.1);
         assert_eq!(

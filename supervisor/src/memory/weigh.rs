@@ -81,7 +81,11 @@ pub fn weigh(stakes: Stakes) -> Weighing {
             Keeping::OnMove | Keeping::Always => 0.0,
         };
     let in_time = stakes.time_to_full <= stakes.time_left;
-    let staying = if in_time { stakes.overflow * lost_on_oom } else { 0.0 };
+    let staying = if in_time {
+        stakes.overflow * lost_on_oom
+    } else {
+        0.0
+    };
     let choice = if stakes.overflow < LEAST_LIKELY || staying <= moving {
         Choice::Stay
     } else if stakes.keeping == Keeping::OnMove && stakes.time_to_full > 2.0 * again {

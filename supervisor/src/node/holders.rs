@@ -56,17 +56,18 @@ fn open_device(pid: u32, device: Option<&str>) -> Option<String> {
         .map(|target| target.display().to_string())
 }
 
-/// A GPU's own file or a capability of MIG. The control file says nothing about which GPU is used.
+/// A GPU's own file or a capability of MIG, also below another root: a container's, or a simulated machine's. The
+/// control file says nothing about which GPU is used.
 fn is_gpu_device(path: &Path, device: Option<&str>) -> bool {
     let Some(path) = path.to_str() else { return false };
-    if path.starts_with("/dev/nvidia-caps/") {
+    if path.contains("/dev/nvidia-caps/") {
         return true;
     }
     match device {
-        Some(device) => path == device,
+        Some(device) => path.ends_with(device),
         None => path
-            .strip_prefix("/dev/nvidia")
-            .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit())),
+            .rsplit_once("/dev/nvidia")
+            .is_some_and(|(_, rest)| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit())),
     }
 }
 
@@ -84,6 +85,9 @@ mod tests {
             ("/dev/nvidia-uvm", None, false),
             ("/dev/nvidia-caps/nvidia-cap30", Some("/dev/nvidia0"), true),
             ("/dev/null", None, false),
+            ("/run/root/dev/nvidia0", Some("/dev/nvidia0"), true),
+            ("/run/root/dev/nvidia0", None, true),
+            ("/run/root/dev/nvidia10", Some("/dev/nvidia1"), false),
         ] {
             assert_eq!(is_gpu_device(Path::new(path), device), is, "{path} {device:?}");
         }

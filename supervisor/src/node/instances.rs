@@ -239,13 +239,8 @@ impl OneGpu<'_> {
                 Err(error) if error.code() == Some(Code::NOT_FOUND) => continue,
                 Err(error) => return Err(error),
             };
-            let memory = self.raw.memory(device).ok();
-            found.push(MigDevice {
-                gi,
-                ci,
-                uuid,
-                memory: memory.map(|(used, total)| Memory { used, total }),
-            });
+            let memory = self.raw.all_memory(device).ok();
+            found.push(MigDevice { gi, ci, uuid, memory });
         }
         found.sort_by_key(|device| (device.gi, device.ci));
         Ok(found)

@@ -22,6 +22,7 @@ mod nvml;
 mod profiles;
 mod raw;
 pub mod sim;
+pub mod soft;
 
 pub use error::{Code, Holder, NodeError};
 pub use nvml::Nvml;
@@ -99,6 +100,8 @@ pub struct Memory {
     pub used: u64,
     /// All.
     pub total: u64,
+    /// Of it, what the driver keeps for itself and does not count as used; 0 where it counts that as used.
+    pub reserved: u64,
 }
 
 /// A process on a GPU, as NVML lists it.

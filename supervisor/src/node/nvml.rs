@@ -192,8 +192,7 @@ impl Node for Nvml {
     }
 
     fn memory(&self, gpu: u32) -> Result<Memory, NodeError> {
-        let (used, total) = self.raw().memory(handle(&self.device(gpu)?))?;
-        Ok(Memory { used, total })
+        self.raw().all_memory(handle(&self.device(gpu)?))
     }
 
     fn slice_memory(&self, uuid: &str) -> Result<Memory, NodeError> {
@@ -201,8 +200,7 @@ impl Node for Nvml {
             .wrapper
             .device_by_uuid(uuid)
             .map_err(|error| NodeError::from_wrapper(|| format!("opening {uuid}"), &error))?;
-        let (used, total) = self.raw().memory(handle(&device))?;
-        Ok(Memory { used, total })
+        self.raw().all_memory(handle(&device))
     }
 
     fn processes(&self, gpu: u32) -> Result<Vec<Process>, NodeError> {

@@ -14,6 +14,7 @@ use nvml_wrapper_sys::bindings::{
     nvmlMemory_t, nvmlMemory_v2_t,
 };
 
+use super::Memory;
 use super::error::{Code, NodeError};
 
 /// NVML's functions as they are, with answers turned into [`NodeError`]s that say what was tried.
@@ -261,17 +262,32 @@ impl Raw<'_> {
     /// Used and total bytes. The second version counts what the driver reserves apart from what is used;
     /// drivers before R510 have the first only.
     pub fn memory(self, device: nvmlDevice_t) -> Result<(u64, u64), NodeError> {
+        self.all_memory(device).map(|memory| (memory.used, memory.total))
+    }
+
+    /// Memory with what the driver keeps for itself told apart, where it does.
+    pub fn all_memory(self, device: nvmlDevice_t) -> Result<Memory, NodeError> {
         let tried = || "reading memory".to_owned();
         let mut info = blank!(nvmlMemory_v2_t);
         info.version = version::<nvmlMemory_v2_t>(2);
         match call!(self, tried(), nvmlDeviceGetMemoryInfo_v2(device, &raw mut info)) {
-            Ok(()) => return Ok((info.used, info.total)),
+            Ok(()) => {
+                return Ok(Memory {
+                    used: info.used,
+                    total: info.total,
+                    reserved: info.reserved,
+                });
+            }
             Err(NodeError::Missing { .. }) => {}
             Err(error) if error.code() == Some(Code::ARGUMENT_VERSION_MISMATCH) => {}
             Err(error) => return Err(error),
         }
         let mut info = blank!(nvmlMemory_t);
         call!(self, tried(), nvmlDeviceGetMemoryInfo(device, &raw mut info))?;
-        Ok((info.used, info.total))
+        Ok(Memory {
+            used: info.used,
+            total: info.total,
+            reserved: 0,
+        })
     }
 }

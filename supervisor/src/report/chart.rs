@@ -107,7 +107,10 @@ impl Chart {
             svg,
             "<polyline points=\"{points}\" fill=\"none\" stroke=\"black\" stroke-width=\"1.5\"/>"
         );
-        let marks = [("moved", self.warning, "#2ca02c"), ("runs out", self.oom, "#d62728")];
+        let marks = [
+            ("moved", self.warning, "#2ca02c"),
+            ("runs out", self.oom, "#d62728"),
+        ];
         for (said, at, colour) in marks {
             let Some(x) = at else { continue };
             let place = scale.x(x);
@@ -173,7 +176,9 @@ fn draw_band(svg: &mut String, scale: &Scale, band: &Band, colour: &str) {
 }
 
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
 }
 
 #[cfg(test)]

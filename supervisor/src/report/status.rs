@@ -91,10 +91,7 @@ pub fn text(node: &NodeStatus) -> String {
             job.id.to_string(),
             job.name.clone(),
             state(job.state).to_owned(),
-            slice.map_or_else(
-                || "-".into(),
-                |last| format!("{}@{}", last.profile, last.placement),
-            ),
+            slice.map_or_else(|| "-".into(), |last| placed(&last.profile, last.placement)),
             job.attempts.len().to_string(),
             Bytes(job.figures.reserved).to_string(),
             job.note.clone().unwrap_or_default(),
@@ -105,13 +102,21 @@ pub fn text(node: &NodeStatus) -> String {
     text
 }
 
+/// A slice by kind and place; bytes of a GPU have none.
+pub(super) fn placed(profile: &str, start: u32) -> String {
+    match profile {
+        "soft" | "whole" => profile.to_owned(),
+        _ => format!("{profile}@{start}"),
+    }
+}
+
 fn slice_cells(slice: &SliceStatus, jobs: &[JobStatus]) -> [String; 4] {
     let holder = slice.job.map(|id| {
         let name = jobs.iter().find(|job| job.id == id).map_or("", |job| &job.name);
         format!("{id} {name}").trim_end().to_owned()
     });
     [
-        format!("{}@{}", slice.profile, slice.start),
+        placed(&slice.profile, slice.start),
         Bytes(slice.memory).to_string(),
         slice.state.clone(),
         holder.unwrap_or_default(),

@@ -21,6 +21,8 @@ pub(super) enum Choice {
         plan: Plan,
         destroy: Vec<Incarnation>,
     },
+    /// A soft slice of so many bytes.
+    Lease { gpu: GpuIndex, bytes: u64 },
     /// Not before something changes.
     Wait,
     /// Never.
@@ -28,9 +30,9 @@ pub(super) enum Choice {
 }
 
 impl Scheduler {
-    /// How `job` is served now. The tightest memory size wins over all GPUs; within it the profile with the
+    /// How `job` is served now by a slice of a fixed kind. The tightest memory size wins over all GPUs; within it the profile with the
     /// most multiprocessors; then an idle slice before a new one.
-    pub(super) fn choose(&self, job: &Waiting) -> Choice {
+    pub(super) fn choose_slice(&self, job: &Waiting) -> Choice {
         let mut options: Vec<(GpuIndex, Vec<ProfileIndex>)> = Vec::new();
         for &gpu in self.gpus.keys() {
             let class = self.class(gpu, job);
@@ -201,7 +203,7 @@ impl Scheduler {
     }
 
     /// Why no slice of this node will ever serve `job`, with the figures.
-    fn why_never(&self, job: &Waiting) -> String {
+    pub(super) fn why_never(&self, job: &Waiting) -> String {
         let wanted = match (job.need.device_bytes, job.outgrown) {
             (0, 0) => "needs a slice".to_owned(),
             (need, had) if had >= need => format!("needs more than the {} it had", Bytes(had)),
@@ -226,6 +228,8 @@ impl Scheduler {
                 }
             }
         }
+        let shared = self.largest_lease(job.job).map(|most| (most, "a soft slice"));
+        let largest = largest.max(shared);
         let offer = match largest {
             Some((memory, name)) => format!(
                 "the largest slice to be had here is {name} with {}",
@@ -273,7 +277,10 @@ impl Scheduler {
     #[must_use]
     pub fn could_hold(&self, job: JobId, need: u64, had: u64) -> bool {
         let gpus = self.gpus.iter().filter(|(gpu, _)| self.may_use(job, **gpu));
-        gpus.into_iter().any(|(&gpu, state)| {
+        let soft = self
+            .largest_lease(job)
+            .is_some_and(|most| most > had && most >= need);
+        soft || gpus.into_iter().any(|(&gpu, state)| {
             let fit = self.allowed(gpu, need);
             fit.iter()
                 .any(|&profile| state.table.profile(profile).memory > had && self.can_ever(gpu, profile))

@@ -22,6 +22,8 @@ pub struct Scheduler {
     pub(super) restricted: HashMap<JobId, BTreeSet<GpuIndex>>,
     /// The state in which each create under way was planned.
     pub(super) planned_in: HashMap<Incarnation, StateIndex>,
+    /// GPUs that are shared, with the leases on them.
+    pub(super) soft: super::soft::Pools,
     pub(super) next_incarnation: u64,
     next_arrival: u64,
 }
@@ -65,6 +67,7 @@ impl Scheduler {
             jobs: HashMap::new(),
             restricted: HashMap::new(),
             planned_in: HashMap::new(),
+            soft: super::soft::Pools::default(),
             next_incarnation: first.0,
             next_arrival: 0,
         }
@@ -74,6 +77,7 @@ impl Scheduler {
     /// go back.
     pub fn step(&mut self, now: f64, event: Event) -> Vec<Action> {
         let mut actions = Vec::new();
+        let mut read = None;
         match event {
             Event::Gpu { gpu, table, foreign } => {
                 self.gpus.insert(gpu, Gpu::new(table, foreign));
@@ -97,6 +101,18 @@ impl Scheduler {
                 };
                 self.adopt(slice, known, holder);
             }
+            Event::SoftGpu { gpu, cut } => self.soft_gpu(gpu, cut),
+            Event::SoftSlice {
+                slice,
+                gpu,
+                memory,
+                holder,
+            } => self.adopt_lease(slice, gpu, memory, holder),
+            Event::Room { gpu, room } => {
+                read = Some(gpu);
+                self.room(now, gpu, room, &mut actions);
+            }
+            Event::Raise { job, need } => self.raise(now, job, need.device_bytes, &mut actions),
             Event::Restricted { job, gpus } => {
                 self.restricted.insert(job, gpus.into_iter().collect());
             }
@@ -112,6 +128,7 @@ impl Scheduler {
             Event::Tick => self.gpus.values_mut().for_each(|gpu| gpu.tick(now)),
         }
         self.serve(&mut actions);
+        self.look(read, &mut actions);
         actions
     }
 
@@ -126,16 +143,21 @@ impl Scheduler {
         self.next_incarnation = self.next_incarnation.max(number.0 + 1);
         self.slices.insert(number, slice);
         if let Some(job) = holder {
-            let arrival = self.draw_arrival();
-            let known = Known {
-                arrival,
-                holds: Some(number),
-                moving: false,
-                outgrown: 0,
-                note: None,
-            };
-            self.jobs.insert(job, known);
+            self.adopt_holder(number, job);
         }
+    }
+
+    /// A job that runs on a slice already.
+    pub(super) fn adopt_holder(&mut self, slice: Incarnation, job: JobId) {
+        let arrival = self.draw_arrival();
+        let known = Known {
+            arrival,
+            holds: Some(slice),
+            moving: false,
+            outgrown: 0,
+            note: None,
+        };
+        self.jobs.insert(job, known);
     }
 
     fn draw_arrival(&mut self) -> u64 {
@@ -191,7 +213,7 @@ impl Scheduler {
         }
         let held = known.holds.take();
         let slice = held.and_then(|number| self.slices.get_mut(&number));
-        let mut had = 0;
+        let mut had = held.and_then(|number| self.soft.free(number)).unwrap_or(0);
         if let Some(slice) = slice {
             slice.state = SliceState::Idle;
             had = self.gpus[&slice.gpu].table.profile(slice.profile).memory;
@@ -223,6 +245,9 @@ impl Scheduler {
     }
 
     fn forecast(&mut self, job: JobId, need: Need, actions: &mut Vec<Action>) {
+        if self.forecast_lease(job, need) {
+            return;
+        }
         let Some(slice) = self.slice_of(job).and_then(|number| self.slices.get(&number)) else {
             return;
         };

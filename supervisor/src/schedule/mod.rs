@@ -29,6 +29,7 @@ mod gpu;
 mod machine;
 #[cfg(test)]
 mod properties;
+pub mod soft;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -105,6 +106,39 @@ pub enum Event {
         fixed: bool,
         /// The job that runs on it.
         holder: Option<JobId>,
+    },
+    /// A GPU that jobs share as soft slices; said again, it changes how leases are cut from then on.
+    SoftGpu {
+        /// Which.
+        gpu: GpuIndex,
+        /// How its leases are cut.
+        cut: soft::Cut,
+    },
+    /// A soft slice that a running job holds: adopted after a restart.
+    SoftSlice {
+        /// Its number.
+        slice: Incarnation,
+        /// Where.
+        gpu: GpuIndex,
+        /// Its bytes.
+        memory: u64,
+        /// The job that runs on it.
+        holder: JobId,
+    },
+    /// The answer to [`Action::Look`].
+    Room {
+        /// Which GPU.
+        gpu: GpuIndex,
+        /// What there is; `None` where the driver does not tell.
+        room: Option<soft::Room>,
+    },
+    /// A process of a running job has come to the end of its soft slice. Answered by [`Action::Grow`] or
+    /// [`Action::Stay`].
+    Raise {
+        /// Which.
+        job: JobId,
+        /// What it needs at least.
+        need: Need,
     },
     /// A job may use these GPUs only; said before it arrives or goes on.
     Restricted {
@@ -198,6 +232,34 @@ pub enum Action {
         slice: Incarnation,
         /// One line for people.
         reason: String,
+    },
+    /// Read what leases on a GPU may have together. Answered by [`Event::Room`].
+    Look {
+        /// Which.
+        gpu: GpuIndex,
+    },
+    /// A soft slice comes to be; its [`Grant`](Self::Grant) follows.
+    Lease {
+        /// Its number from here on.
+        slice: Incarnation,
+        /// Where.
+        gpu: GpuIndex,
+        /// Its bytes.
+        memory: u64,
+    },
+    /// A running job's soft slice has so many bytes from here on, at least what was asked for.
+    Grow {
+        /// Whose.
+        job: JobId,
+        /// Which.
+        slice: Incarnation,
+        /// Its bytes.
+        memory: u64,
+    },
+    /// What a running job asked for cannot be had.
+    Stay {
+        /// Which.
+        job: JobId,
     },
     /// Stop a running job, so that it starts again on a larger slice. Answered by [`Event::Ended`].
     Move {
