@@ -1,19 +1,23 @@
 //! The machine's state, and what each event does to it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use migm_shared::ids::{Incarnation, JobId};
 use migm_shared::units::Bytes;
 
 use super::gpu::Gpu;
+use super::worth::Kind;
 use super::{Action, Event, GpuIndex, Need, Policy, Slice, SliceState};
-use crate::layout::StateIndex;
+use crate::layout::{Slot, StateIndex, Table};
 
 /// The scheduler of one node. Deterministic: the same events at the same times give the same actions.
 #[derive(Debug)]
 pub struct Scheduler {
     pub(super) policy: Policy,
     pub(super) gpus: BTreeMap<GpuIndex, Gpu>,
+    /// What places are worth, one for all GPUs with the same table.
+    pub(super) kinds: Vec<Kind>,
     pub(super) slices: BTreeMap<Incarnation, Slice>,
     /// By arrival: a job that goes on keeps its number, so it comes before all that never ran.
     pub(super) queue: BTreeMap<u64, Waiting>,
@@ -62,6 +66,7 @@ impl Scheduler {
         Self {
             policy,
             gpus: BTreeMap::new(),
+            kinds: Vec::new(),
             slices: BTreeMap::new(),
             queue: BTreeMap::new(),
             jobs: HashMap::new(),
@@ -79,9 +84,7 @@ impl Scheduler {
         let mut actions = Vec::new();
         let mut read = None;
         match event {
-            Event::Gpu { gpu, table, foreign } => {
-                self.gpus.insert(gpu, Gpu::new(table, foreign));
-            }
+            Event::Gpu { gpu, table, foreign } => self.announced(gpu, table, foreign),
             Event::Slice {
                 slice,
                 gpu,
@@ -130,6 +133,18 @@ impl Scheduler {
         self.serve(&mut actions);
         self.look(read, &mut actions);
         actions
+    }
+
+    fn announced(&mut self, gpu: GpuIndex, table: Arc<Table>, foreign: Vec<Slot>) {
+        let kind = self.kinds.iter().position(|kind| kind.is_of(&table));
+        let kind = kind.unwrap_or_else(|| {
+            self.kinds.push(Kind::new(Arc::clone(&table)));
+            self.kinds.len() - 1
+        });
+        if self.gpus.get(&gpu).is_none_or(|known| known.kind != kind) {
+            self.kinds[kind].joined();
+        }
+        self.gpus.insert(gpu, Gpu::new(table, foreign, kind));
     }
 
     fn adopt(&mut self, number: Incarnation, slice: Slice, holder: Option<JobId>) {
@@ -195,6 +210,13 @@ impl Scheduler {
     fn enqueue(&mut self, arrival: u64, job: JobId, need: Need, outgrown: u64) {
         // Those behind wait for this job: slices kept for them could be the ones it waits for.
         self.unseat_from(arrival);
+        let least = need
+            .device_bytes
+            .max(outgrown.saturating_add(u64::from(outgrown > 0)));
+        let whole = self.policy == Policy::Sequential;
+        self.kinds
+            .iter_mut()
+            .for_each(|kind| kind.wanted(Bytes(least), whole));
         let waiting = Waiting {
             job,
             need,

@@ -4,7 +4,8 @@
 //!
 //! 1. [`Event::Arrived`] puts the job into the queue, which is in order of arrival.
 //! 2. The first job without a slice is assigned one: an idle slice of the tightest profile that holds its
-//!    need, else one that is created where most full layouts stay in reach ([`Action::Create`]), idle slices
+//!    need, else one that is created where the fewest jobs to come are lost for it ([`Action::Create`]; before the
+//!    demand is known, where most full layouts stay in reach), idle slices
 //!    of ours being destroyed for it where they must ([`Action::Destroy`]; the create follows when they are
 //!    gone). When neither can be had, it waits for running jobs, and so do all behind it.
 //! 3. [`Action::Grant`] leases the slice. Grants are given strictly in order of arrival: no job overtakes
@@ -33,6 +34,7 @@ pub mod soft;
 #[cfg(test)]
 mod tests;
 mod view;
+mod worth;
 
 pub use machine::Scheduler;
 
