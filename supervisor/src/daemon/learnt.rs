@@ -1,11 +1,11 @@
 //! What is known of a job's program before it runs, and what this run teaches.
 //!
 //! 1. A runner says what it knows ([`About`]) over the connection on which it submits next.
-//! 2. The first slice is sized ([`Owner::size_first`]): by `--mem`, else by history, else by nothing. What only
-//!    a hint or a law asks for is cut down to what a slice here holds ([`Owner::within_reach`]): it may be wrong,
+//! 2. The first slice is sized (`Owner::size_first`): by `--mem`, else by history, else by nothing. What only
+//!    a hint or a law asks for is cut down to what a slice here holds (`Owner::within_reach`): it may be wrong,
 //!    and a job is not refused on it.
-//! 3. Each decision is logged and kept with the job ([`Owner::decide`]).
-//! 4. When the job is over, its runner hears all of it ([`Owner::explanation`]) and writes its history.
+//! 3. Each decision is logged and kept with the job (`Owner::decide`).
+//! 4. When the job is over, its runner hears all of it (`Owner::explanation`) and writes its history.
 
 use migm_shared::ids::JobId;
 use migm_shared::units::Bytes;

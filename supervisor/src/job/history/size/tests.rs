@@ -1,5 +1,3 @@
-//! What sizes come out of what is known.
-
 use super::*;
 use crate::control::Outcome;
 use migm_shared::units::GIB;
