@@ -11,6 +11,7 @@ mod demo;
 mod explain;
 mod history;
 mod layout;
+mod node;
 mod play;
 mod predict;
 mod run;
@@ -46,6 +47,7 @@ enum Command {
     Status(status::Args),
     Explain(explain::Args),
     History(history::Args),
+    Node(node::Args),
     Layout(layout::Args),
     Predict(predict::Args),
     Sim(sim::Args),
@@ -94,6 +96,7 @@ pub fn main() -> ExitCode {
         Command::Status(args) => status::main(args),
         Command::Explain(args) => explain::main(&args),
         Command::History(args) => history::main(&args),
+        Command::Node(args) => node::main(args),
         Command::Layout(args) => layout::main(&args),
         Command::Predict(args) => predict::main(&args),
         Command::Sim(args) => sim::main(&args),

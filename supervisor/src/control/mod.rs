@@ -217,6 +217,13 @@ pub enum Request {
     },
     /// End the supervisor: its idle slices are removed unless jobs run.
     Shutdown,
+    /// Remove idle slices of ours; answered when the driver has.
+    Clear {
+        /// NVML's index of the GPU; `None` for all.
+        device: Option<u32>,
+    },
+    /// How many memory slices each GPU has; to draw layouts to scale.
+    Grids,
     /// What is known of the program whose job comes next. [`Reply::Explained`] comes before
     /// [`Reply::Finished`] then.
     About(About),
@@ -276,6 +283,17 @@ pub enum Reply {
     BatchEnded(Box<BatchSummary>),
     /// Understood; nothing more to say.
     Done,
+    /// The answer to [`Request::Clear`].
+    Cleared {
+        /// Slices that were removed.
+        removed: u32,
+        /// Those that are not for it (busy, foreign), each with its reason.
+        kept: Vec<String>,
+        /// Those that the driver did not remove, each with its reason.
+        failed: Vec<String>,
+    },
+    /// The answer to [`Request::Grids`], in the order of the GPUs of the status.
+    Grids(Vec<u32>),
     /// What was decided on a job, and why.
     Explained(Box<Explanation>),
 }
@@ -338,7 +356,8 @@ pub struct SliceStatus {
     pub start: u32,
     /// Units of the placement.
     pub size: u32,
-    /// `busy`, `idle`, `foreign`, `creating` or `destroying`.
+    /// `busy`, `idle`, `stuck` (idle, and somebody keeps it from being removed), `foreign`, `creating` or
+    /// `destroying`.
     pub state: String,
     /// Our number; `None` for a foreign one.
     pub incarnation: Option<Incarnation>,
@@ -357,7 +376,7 @@ pub struct GpuStatus {
     pub name: String,
     /// UUID.
     pub uuid: String,
-    /// `mig`, `soft` or `whole` (MIG off or absent) or what hinders, such as `mig-pending`.
+    /// `mig`, `soft` or `whole` (MIG off or absent) or what hinders: `mig-pending`, `lost`, `needs-reset`, `failing`.
     pub mode: String,
     /// Its slices by start.
     pub slices: Vec<SliceStatus>,

@@ -35,6 +35,7 @@ impl Owner {
             Action::Grow { job, memory, .. } => self.grown(job, memory),
             Action::Stay { job } => self.answer_raises(job),
             Action::Move { job, reason } => self.order_move(job, reason),
+            Action::Refuse { job, reason } if self.waits_for_a_gpu(job, &reason) => {}
             Action::Refuse { job, reason } => self.give_up(job, reason, now),
         }
     }
@@ -199,6 +200,8 @@ impl Owner {
                 instances,
                 occupied,
             } => self.seen(gpu, instances, &occupied, now),
+            Answer::Aside { gpu, why } => self.put_aside(gpu, &why, now),
+            Answer::Back(gpu) => self.take_back(*gpu, now),
         }
     }
 
@@ -224,16 +227,26 @@ impl Owner {
             Err(error) => {
                 tracing::warn!(slice = %number, %error, "create failed");
                 let illegal = error.is_illegal();
+                let mut left = None;
                 match &error {
-                    // Half of it is there: it keeps its place until the next start takes it away.
+                    // Half of it is there: it keeps its place until it can be taken away.
                     NodeError::LeftBehind { gi, .. } => {
                         slice.gi = Some(*gi);
                         slice.origin = Origin::Left;
                         slice.step = Step::Destroying;
+                        left = Some(slice.gpu);
                     }
                     _ => {
                         self.slices.remove(&number);
                     }
+                }
+                if let Some(index) = left {
+                    self.note_stuck(number, &error, now);
+                    self.tell_gpu(index, now);
+                }
+                if error.is_insufficient() {
+                    // The table holds it legal: somebody may have taken the place since the last look.
+                    self.orders.push(Order::Survey);
                 }
                 if error.is_no_permission() {
                     self.forbid(&error, now);
@@ -255,14 +268,37 @@ impl Owner {
         match result {
             Ok(()) => {
                 self.reconfigurations += 1;
-                self.slices.remove(&number);
+                self.stuck.remove(&number);
+                let gone = self.slices.remove(&number);
                 tracing::info!(slice = %number, "removed");
-                self.step(now, Event::Destroyed { slice: number });
+                let unknown = self.is_clearing(number);
+                if unknown {
+                    self.cleared(number, Ok(()), now);
+                }
+                match gone {
+                    // Its ground counted as foreign.
+                    Some(slice) if unknown || slice.origin == Origin::Left => self.tell_gpu(slice.gpu, now),
+                    _ => self.step(now, Event::Destroyed { slice: number }),
+                }
             }
             Err(error) => {
                 tracing::warn!(slice = %number, %error, "remove failed");
-                if let Some(slice) = self.slices.get_mut(&number) {
+                self.note_stuck(number, &error, now);
+                let Some(slice) = self.slices.get_mut(&number) else {
+                    return;
+                };
+                if matches!(error, NodeError::HalfGone { .. }) {
+                    // Nobody can run there any more: it only takes room, until it is asked to go again.
+                    slice.origin = Origin::Left;
+                    let index = slice.gpu;
+                    self.tell_gpu(index, now);
+                    self.step(now, Event::Destroyed { slice: number });
+                } else if slice.origin != Origin::Left {
                     slice.step = Step::Ready;
+                }
+                if self.is_clearing(number) {
+                    self.cleared(number, Err(&error), now);
+                    return;
                 }
                 self.step(now, Event::DestroyFailed { slice: number });
             }

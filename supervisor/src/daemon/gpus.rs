@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::layout::{LayoutError, Placement, Profile, ProfileIndex, Rules, Slot, Table, base};
-use crate::node::{Gpu, Instance, Node, NodeError};
+use crate::node::{Gpu, Instance, MigMode, Node, NodeError};
 
 /// Name of the one profile of a GPU without MIG.
 pub const WHOLE: &str = "whole";
@@ -36,6 +36,17 @@ pub struct PlacedGpu {
     pub profiles: Vec<Profile>,
     /// Instances that are not ours.
     pub foreign: Vec<Instance>,
+    /// It is put aside: no job gets it until it answers again.
+    pub aside: Option<Aside>,
+}
+
+/// Why a GPU is put aside.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Aside {
+    /// The word that `migm status` shows instead of its mode.
+    pub word: &'static str,
+    /// One line for people, with the remedy.
+    pub why: String,
 }
 
 /// A GPU cannot be used.
@@ -77,7 +88,35 @@ impl PlacedGpu {
             table: Arc::new(table),
             profiles,
             foreign,
+            aside: None,
         })
+    }
+
+    /// One that could not be read: put aside from the start.
+    ///
+    /// # Errors
+    /// As [`PlacedGpu::read`].
+    pub fn unreadable(index: u32, error: &GpuError) -> Result<Self, GpuError> {
+        let mut gpu = Self::whole(
+            Gpu {
+                index,
+                name: format!("GPU {index}"),
+                uuid: String::new(),
+                memory: 0,
+                mode: MigMode::Absent,
+            },
+            false,
+        )?;
+        let word = match error {
+            GpuError::Node(error) if error.is_gpu_lost() => "lost",
+            GpuError::Node(error) if error.needs_reset() => "needs-reset",
+            _ => "failing",
+        };
+        gpu.aside = Some(Aside {
+            word,
+            why: error.to_string(),
+        });
+        Ok(gpu)
     }
 
     /// One slice that is all of it, or many of any size.
@@ -108,6 +147,7 @@ impl PlacedGpu {
             table: Arc::new(table.frozen()),
             profiles: vec![profile],
             foreign: Vec::new(),
+            aside: None,
         })
     }
 
@@ -185,6 +225,13 @@ impl PlacedGpu {
         held
     }
 
+    /// Memory slices of the GPU: the end of the placement that ends last.
+    #[must_use]
+    pub fn grid(&self) -> u32 {
+        let places = self.profiles.iter().flat_map(|profile| &profile.placements);
+        places.map(|place| place.start + place.size).max().unwrap_or(1)
+    }
+
     /// The driver's name of a profile id.
     #[must_use]
     pub fn profile_name(&self, id: u32) -> String {
@@ -198,6 +245,9 @@ impl PlacedGpu {
     #[must_use]
     pub fn notice(&self) -> Option<String> {
         let index = self.gpu.index;
+        if let Some(aside) = &self.aside {
+            return Some(format!("GPU {index} is put aside: {}", aside.why));
+        }
         match self.used {
             Use::Reshaped => None,
             Use::Existing => Some(format!(
@@ -205,14 +255,14 @@ impl PlacedGpu {
             )),
             Use::Soft => Some(super::soft::notice(&self.gpu)),
             Use::Whole => Some(match self.gpu.mode {
-                crate::node::MigMode::Absent => {
+                MigMode::Absent => {
                     format!("GPU {index} has no MIG: jobs get it whole, one at a time")
                 }
-                crate::node::MigMode::Pending { .. } => format!(
+                MigMode::Pending { .. } => format!(
                     "the MIG mode of GPU {index} changes at its next reset: until then jobs get it whole, one at a time"
                 ),
                 _ => format!(
-                    "MIG is off on GPU {index}: jobs get it whole, one at a time (`nvidia-smi -i {index} -mig 1` turns it on)"
+                    "MIG is off on GPU {index}: jobs get it whole, one at a time (`migm node enable-mig --device {index}` turns it on)"
                 ),
             }),
         }

@@ -13,6 +13,7 @@ use migm_shared::report::{Answer, Welcome};
 use nix::sys::signal::Signal;
 
 use super::batch::{Batch, NodeFacts};
+use super::clear::Clearing;
 use super::config::Config;
 use super::connection::Credentials;
 use super::error::DaemonError;
@@ -21,7 +22,8 @@ use super::job::{Job, Peer};
 use super::machine::{Order, Watched};
 use super::slices::{Origin, Slice, stranger};
 use super::soft::SoftLeases;
-use super::state::{SimulatedState, State, Step};
+use super::state::{SimulatedState, SliceRecord, State, Step};
+use super::trouble::Stuck;
 use crate::control::{About, JobState, Reply};
 use crate::schedule::{Event, GpuIndex, Need, Policy, Scheduler};
 
@@ -123,6 +125,12 @@ pub struct Owner {
     pub(super) forbidden: Option<String>,
     /// GPUs whose foreign instances are to be used and have not been looked at.
     pub(super) unsurveyed: BTreeSet<usize>,
+    /// Slices of ours on GPUs that are not here, by the state file.
+    pub(super) absent: Vec<SliceRecord>,
+    /// Slices that could not be removed.
+    pub(super) stuck: BTreeMap<Incarnation, Stuck>,
+    /// Requests to clear that the driver has not answered in full.
+    pub(super) clearing: Vec<Clearing>,
     pub(super) dirty: bool,
     pub(super) watch_changed: bool,
     pub(super) changed_jobs: BTreeSet<JobId>,
@@ -166,6 +174,9 @@ impl Owner {
             relaunch: 0.0,
             forbidden: None,
             unsurveyed: BTreeSet::new(),
+            absent: Vec::new(),
+            stuck: BTreeMap::new(),
+            clearing: Vec::new(),
             dirty: true,
             watch_changed: false,
             changed_jobs: BTreeSet::new(),
@@ -175,6 +186,19 @@ impl Owner {
             had_client: false,
             idle_since: None,
         };
+        let is_here = |record: &SliceRecord| owner.gpus.iter().any(|gpu| gpu.gpu.uuid == record.gpu_uuid);
+        owner.absent = state
+            .slices
+            .into_iter()
+            .filter(|record| !is_here(record))
+            .collect();
+        let is_left = |slice: &Slice| slice.origin == Origin::Left;
+        owner.stuck = owner
+            .slices
+            .iter()
+            .filter(|(_, slice)| is_left(slice))
+            .map(|(number, _)| (*number, Stuck::half_done()))
+            .collect();
         owner.context_cost = state.jobs.iter().filter_map(|job| job.unaccounted).max();
         owner.batches = state
             .batches
@@ -196,7 +220,7 @@ impl Owner {
     /// Each GPU without instances is one slice; one that a job still holds keeps its number.
     fn add_whole_gpus(&mut self) {
         for (index, gpu) in self.gpus.iter().enumerate() {
-            if gpu.used != Use::Whole {
+            if gpu.used != Use::Whole || gpu.aside.is_some() {
                 continue;
             }
             let held = self
@@ -241,7 +265,7 @@ impl Owner {
         let there: Vec<Event> = self
             .slices
             .iter()
-            .filter(|(_, slice)| slice.step == Step::Ready)
+            .filter(|(_, slice)| slice.step == Step::Ready && self.gpus[slice.gpu].aside.is_none())
             .map(|(number, slice)| Self::slice_event(*number, slice))
             .collect();
         for event in there {
@@ -310,6 +334,9 @@ impl Owner {
     /// Tells the scheduler of a GPU and of what stands on it that no job gets.
     pub(super) fn tell_gpu(&mut self, index: usize, now: f64) {
         let gpu = &self.gpus[index];
+        if gpu.aside.is_some() {
+            return;
+        }
         if gpu.used == Use::Soft {
             let cut = self.soft.settings.cut(gpu.gpu.memory);
             let gpu = GpuIndex(index);
@@ -319,8 +346,11 @@ impl Owner {
             Use::Reshaped => gpu.foreign_slots(),
             Use::Existing | Use::Whole | Use::Soft => Vec::new(),
         };
-        let left = |slice: &&Slice| slice.gpu == index && slice.origin == Origin::Left;
-        foreign.extend(self.slices.values().filter(left).map(|slice| slice.slot));
+        // What nobody gets and takes room all the same.
+        let left = |(number, slice): &(&Incarnation, &Slice)| {
+            slice.gpu == index && (slice.origin == Origin::Left || self.is_clearing(**number))
+        };
+        foreign.extend(self.slices.iter().filter(left).map(|(_, slice)| slice.slot));
         let event = Event::Gpu {
             gpu: GpuIndex(index),
             table: gpu.table.clone(),
@@ -479,6 +509,7 @@ impl Owner {
                 .slices
                 .iter()
                 .filter_map(|(number, slice)| slice.record(*number, &self.gpus))
+                .chain(self.absent.iter().cloned())
                 .collect(),
             jobs: self.jobs.values().filter(kept).map(Job::record).collect(),
             batches: self.batches.values().map(Batch::record).collect(),
@@ -542,6 +573,7 @@ impl Owner {
         self.look_for_orphans(now);
         if now - self.ticked >= 1.0 {
             self.ticked = now;
+            self.release_stuck(now);
             self.step(now, Event::Tick);
         }
         if !self.settings.private || self.stopping {

@@ -17,7 +17,10 @@ impl Owner {
     pub fn request(&mut self, peer: Peer, request: Request, descriptor: Option<OwnedFd>, now: f64) {
         if let Some(client) = self.clients.get_mut(&peer) {
             client.role = match (client.role, &request) {
-                (Role::Unknown | Role::Onlooker, Request::Status | Request::Explain { .. }) => Role::Onlooker,
+                (
+                    Role::Unknown | Role::Onlooker,
+                    Request::Status | Request::Grids | Request::Explain { .. },
+                ) => Role::Onlooker,
                 (Role::Unknown | Role::Onlooker, _) => Role::Command,
                 (role, _) => role,
             };
@@ -63,6 +66,11 @@ impl Owner {
             Request::StartBatch { batch } => self.start_batch(peer, batch, now),
             Request::WatchBatch { batch } => self.watch_batch(peer, batch, now),
             Request::Shutdown => self.shut_down(peer),
+            Request::Clear { device } => self.clear(peer, device, now),
+            Request::Grids => {
+                let grids = self.gpus.iter().map(super::gpus::PlacedGpu::grid).collect();
+                self.reply(peer, Reply::Grids(grids));
+            }
             Request::About(about) => self.about(peer, about),
             Request::Explain { job } => self.explain(peer, job),
         }

@@ -127,6 +127,7 @@ impl Slice {
             start: self.slot.1.start,
             size: self.slot.1.size,
             step: self.step,
+            uuid: self.uuid.clone(),
         })
     }
 

@@ -1,5 +1,6 @@
 //! What `migm status` shows.
 
+use super::event_loop::monotonic;
 use super::gpus::{PlacedGpu, SOFT, Use};
 use super::job::Peer;
 use super::owner::Owner;
@@ -48,7 +49,10 @@ impl Owner {
                 profile: gpu.table.profile(slice.slot.0).name.clone(),
                 start: slice.slot.1.start,
                 size: slice.slot.1.size,
-                state: slice.word().to_owned(),
+                state: match self.why_stuck(*number, monotonic()) {
+                    Some(_) if slice.job.is_none() => "stuck".to_owned(),
+                    _ => slice.word().to_owned(),
+                },
                 incarnation: Some(*number),
                 uuid: slice.uuid.clone(),
                 memory: slice.memory,
@@ -80,9 +84,10 @@ impl Owner {
         GpuStatus {
             name: gpu.gpu.name.clone(),
             uuid: gpu.gpu.uuid.clone(),
-            mode: match gpu.used {
-                Use::Soft => SOFT.to_owned(),
-                _ => gpu.gpu.mode.word().to_owned(),
+            mode: match (&gpu.aside, gpu.used) {
+                (Some(aside), _) => aside.word.to_owned(),
+                (None, Use::Soft) => SOFT.to_owned(),
+                (None, _) => gpu.gpu.mode.word().to_owned(),
             },
             slices,
         }

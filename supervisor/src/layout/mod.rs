@@ -13,7 +13,9 @@
 //!    keeps the most full layouts in reach.
 //! 4. Which of the possible creates is taken, [`placing`] decides, by what the jobs want.
 //! 5. What cannot be had now, [`Table::explain`] explains by the smallest set of slices that would have to go.
-//! 6. A create that the driver refuses takes its edge out ([`Table::without`]).
+//! 6. [`Table::transition`] orders the steps from what stands to any other layout, so that one may stop
+//!    after each of them.
+//! 7. A create that the driver refuses takes its edge out ([`Table::without`]).
 //!
 //! Pure: nothing here knows a GPU model or a grid. The reachability rule is that of MIGM (arXiv 2508.18556).
 
@@ -28,6 +30,7 @@ mod rules;
 #[cfg(test)]
 pub(crate) mod samples;
 mod table;
+mod transition;
 
 pub use build::LayoutError;
 pub use explain::{Holding, Standing, Way, When};
@@ -35,6 +38,7 @@ pub use obstacle::{Misfit, Obstacle, SlotError};
 pub use plan::Plan;
 pub use rules::Rules;
 pub use table::{StateIndex, Table};
+pub use transition::{Goal, NoWay, Step, Transition};
 
 /// A kind of slice on one GPU, as NVML describes it.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -6,12 +6,12 @@ use std::path::Path;
 use super::Process;
 use super::error::Holder;
 
-/// NVML's processes on a GPU instance, then whoever has one of the GPU's device files open as far as this
-/// user may see, without ourselves.
-pub(super) fn holders(processes: &[Process], gi: u32, minor: Option<u32>) -> Vec<Holder> {
+/// NVML's processes on a GPU instance, or on all of the GPU, then whoever has one of the GPU's device files
+/// open as far as this user may see, without ourselves.
+pub(super) fn holders(processes: &[Process], gi: Option<u32>, minor: Option<u32>) -> Vec<Holder> {
     let mut found: Vec<Holder> = processes
         .iter()
-        .filter(|process| process.gi.is_none_or(|on| on == gi))
+        .filter(|process| gi.is_none() || process.gi.is_none() || process.gi == gi)
         .map(|process| Holder {
             pid: process.pid,
             program: program(process.pid),
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn a_process_on_another_instance_is_no_holder() {
         let on = |pid, gi| Process { pid, used: None, gi };
-        let found = holders(&[on(1, Some(7)), on(2, Some(9))], 7, Some(9999));
+        let found = holders(&[on(1, Some(7)), on(2, Some(9))], Some(7), Some(9999));
         assert!(found.iter().any(|holder| holder.pid == 1));
         assert!(
             !found

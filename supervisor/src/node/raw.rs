@@ -29,7 +29,7 @@ macro_rules! call {
             // SAFETY: handles from this library and pointers to live locals; see the module's text.
             Ok(function) => match unsafe { function($($argument),*) } {
                 0 => Ok(()),
-                code => Err(NodeError::Nvml { tried: $tried, code: Code(code) }),
+                code => Err(NodeError::answered($tried, Code(code), stringify!($function))),
             },
         }
     };
@@ -248,6 +248,30 @@ impl Raw<'_> {
         let tried = || "reading a compute instance".to_owned();
         call!(self, tried(), nvmlComputeInstanceGetInfo_v2(ci, &raw mut info))?;
         Ok(info)
+    }
+
+    /// Asks for a MIG mode; gives the activation status, which is not the answer to the request.
+    pub fn set_mode(self, device: nvmlDevice_t, gpu: u32, on: bool) -> Result<Code, NodeError> {
+        let mut activation: c_uint = 0;
+        let tried = || format!("turning MIG {} on GPU {gpu}", if on { "on" } else { "off" });
+        call!(
+            self,
+            tried(),
+            nvmlDeviceSetMigMode(device, on.into(), &raw mut activation)
+        )?;
+        Ok(Code(activation))
+    }
+
+    /// `NVML_GPU_VIRTUALIZATION_MODE_*`: 1 passed through, 2 a vGPU guest.
+    pub fn virtualisation(self, device: nvmlDevice_t) -> Result<u32, NodeError> {
+        let mut mode: c_uint = 0;
+        let tried = || "reading the virtualisation mode".to_owned();
+        call!(
+            self,
+            tried(),
+            nvmlDeviceGetVirtualizationMode(device, &raw mut mode)
+        )?;
+        Ok(mode)
     }
 
     /// GPU instance and compute instance behind a MIG device.

@@ -12,6 +12,7 @@ use crate::job::record::{AttemptLine, Clock};
 
 pub mod chart;
 mod parts;
+pub mod picture;
 pub mod progress;
 pub mod status;
 pub mod table;

@@ -128,6 +128,7 @@ impl Scheduler {
             Event::Destroyed { slice } => self.destroyed(slice),
             Event::DestroyFailed { slice } => self.destroy_failed(slice),
             Event::Vanished { slice } => self.gone(slice),
+            Event::Lost { gpu } => self.lost(gpu),
             Event::Tick => self.gpus.values_mut().for_each(|gpu| gpu.tick(now)),
         }
         self.serve(&mut actions);
@@ -362,6 +363,25 @@ impl Scheduler {
                 }
             }
             SliceState::Idle | SliceState::Destroying | SliceState::Creating(None) => {}
+        }
+    }
+
+    /// A GPU is no more: those that were to get a slice there wait again.
+    fn lost(&mut self, gpu: GpuIndex) {
+        let there = self.slices.iter().filter(|(_, slice)| slice.gpu == gpu);
+        for number in there.map(|(number, _)| *number).collect::<Vec<_>>() {
+            self.gone(number);
+        }
+        self.gpus.remove(&gpu);
+        for job in self.soft.lost(gpu) {
+            let Some(known) = self.jobs.get_mut(&job) else {
+                continue;
+            };
+            known.holds = None;
+            let arrival = known.arrival;
+            if self.queue.contains_key(&arrival) {
+                self.unseat_from(arrival);
+            }
         }
     }
 

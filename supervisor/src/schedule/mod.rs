@@ -203,6 +203,11 @@ pub enum Event {
         /// Which.
         slice: Incarnation,
     },
+    /// A GPU is gone with all its slices, as far as jobs are concerned; [`Event::Gpu`] brings it back.
+    Lost {
+        /// Which.
+        gpu: GpuIndex,
+    },
     /// Time has passed; for rules that wait. Wanted every second or so.
     Tick,
 }

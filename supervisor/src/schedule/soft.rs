@@ -111,6 +111,14 @@ impl Pools {
             .find_map(|(gpu, lease)| Some((gpu, lease?.bytes)))
     }
 
+    /// A GPU is no more; the jobs that had or were to have leases on it.
+    pub(super) fn lost(&mut self, gpu: GpuIndex) -> Vec<JobId> {
+        let pool = self.0.remove(&gpu);
+        pool.map_or_else(Vec::new, |pool| {
+            pool.leases.values().map(|lease| lease.job).collect()
+        })
+    }
+
     /// Takes a lease back; its bytes, if it was one.
     pub(super) fn free(&mut self, slice: Incarnation) -> Option<u64> {
         let (_, pool) = self.of(slice)?;

@@ -113,7 +113,12 @@ impl Runner {
                 });
             }
             Reply::Explained(explained) => self.explained = Some(explained),
-            Reply::BatchOpened { .. } | Reply::BatchJob(_) | Reply::BatchEnded(_) | Reply::Done => {}
+            Reply::BatchOpened { .. }
+            | Reply::BatchJob(_)
+            | Reply::BatchEnded(_)
+            | Reply::Done
+            | Reply::Cleared { .. }
+            | Reply::Grids(_) => {}
         }
         Ok(())
     }
