@@ -242,8 +242,10 @@ impl Owner {
             simulated: self.settings.simulated,
             time_scale: self.settings.time_scale,
         };
+        // Earlier runs tell of iterations; of a job that marks none now, the clock must tell.
+        let horizon = job.learnt.horizon().filter(|_| job.track.iteration() > 0);
         let weighed = job.track.weigh(Against {
-            iterations: job.submission.iterations.or(job.learnt.horizon()),
+            iterations: job.submission.iterations.or(horizon),
             slice: memory,
             unaccounted: besides,
             work_done: job

@@ -12,6 +12,7 @@
 //! it, and nobody's runs say anything to another user. Runners append under a lock, so that runners of any
 //! number of supervisors share it without loss ([`file`]).
 
+use std::cmp::Reverse;
 use std::path::PathBuf;
 
 mod entry;
@@ -24,7 +25,7 @@ pub use file::{History, HistoryError};
 pub use signature::{ENVIRONMENT, Signature};
 pub use size::{FirstSize, expected, horizon, size};
 
-use crate::control::{Evidence, Point};
+use crate::control::{Evidence, PastPeak, Point};
 
 /// Where the history is, or that there is none: `MIGM_HISTORY` is `off`, or a file; else it is in the user's
 /// state directory.
@@ -50,13 +51,25 @@ fn place_by(given: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
     }
 }
 
-/// The entries of a family, as the supervisor weighs them for one job of it.
+/// What is sent of a family has at most about so many bytes: half of what a request may have.
+const SENT: usize = 128 << 10;
+
+/// The entries of a family, as the supervisor weighs them for one job of it: that of the very command first, then
+/// those that ran last, as many as a request holds.
 #[must_use]
-pub fn evidence(signature: &Signature, entries: Vec<Entry>) -> Evidence {
-    let points = entries.into_iter().map(|entry| Point {
-        same_program: entry.content == signature.content,
-        numbers: entry.numbers,
-        past: entry.past,
+pub fn evidence(signature: &Signature, mut entries: Vec<Entry>) -> Evidence {
+    let id = signature.id();
+    entries.sort_by_key(|entry| (entry.signature != id, Reverse(entry.last_run)));
+    let mut room = SENT;
+    let points = entries.into_iter().map_while(|entry| {
+        let peaks = entry.past.peaks.len() * size_of::<PastPeak>();
+        let bytes = size_of::<Point>() + peaks + entry.numbers.len() * size_of::<f64>();
+        room = room.checked_sub(bytes)?;
+        Some(Point {
+            same_program: entry.content == signature.content,
+            numbers: entry.numbers,
+            past: entry.past,
+        })
     });
     Evidence {
         signature: signature.id(),
@@ -68,6 +81,7 @@ pub fn evidence(signature: &Signature, entries: Vec<Entry>) -> Evidence {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::{About, Outcome, Past, Request, WorkKept};
 
     fn at(variables: &[(&str, &str)]) -> Option<PathBuf> {
         place_by(|name| {
@@ -90,6 +104,54 @@ mod tests {
         assert_eq!(at(&[home, ("MIGM_HISTORY", "/f")]), Some("/f".into()));
         assert_eq!(at(&[home, ("MIGM_HISTORY", "off")]), None);
         assert_eq!(at(&[]), None);
+    }
+
+    #[test]
+    fn a_family_of_thousands_fits_into_a_request_with_the_very_command_and_the_last_runs() {
+        let signature = Signature {
+            program: "/bin/p".into(),
+            words: vec!["#".into()],
+            environment: Vec::new(),
+            numbers: vec![7.0],
+            content: "c".into(),
+        };
+        let past = Past {
+            runs: 1,
+            done: 1,
+            peaks: vec![
+                PastPeak {
+                    allocated: Some(1),
+                    reserved: 1,
+                    device: Some(1),
+                    slice: 1,
+                };
+                Past::KEPT
+            ],
+            at_least: 0,
+            iterations: 0,
+            law: Some("settling".into()),
+            outcome: Outcome::Done,
+        };
+        let entries = (0..5_000_u32).map(|number| {
+            let one = Signature {
+                numbers: vec![f64::from(number)],
+                ..signature.clone()
+            };
+            Entry::new(&one, String::new(), true, u64::from(number), past.clone())
+        });
+        let sent = evidence(&signature, entries.collect());
+        let numbers: Vec<f64> = sent
+            .points
+            .iter()
+            .flat_map(|point| point.numbers.clone())
+            .collect();
+        assert_eq!(numbers[..3], [7.0, 4_999.0, 4_998.0]);
+        assert!(numbers.len() > 100, "{}", numbers.len());
+        let about = About {
+            kept: WorkKept::Never,
+            history: Some(sent),
+        };
+        assert!(migm_shared::frame::encode(&Request::About(about)).is_ok());
     }
 
     #[test]

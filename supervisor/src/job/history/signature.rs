@@ -37,6 +37,8 @@ const SCRIPT: u64 = 1 << 20;
 const PROBE: usize = 64 << 10;
 /// Words beyond so many bytes are not kept as they are, only told apart.
 const KEPT_WORDS: usize = 4 << 10;
+/// So many numbers at most are told apart from the words.
+const KEPT_NUMBERS: usize = 256;
 
 /// A program with its arguments.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,6 +80,14 @@ impl Signature {
             } else {
                 words.push(without_numbers(&argument.to_string_lossy(), &mut numbers));
             }
+        }
+        // Of a list that long no number stands for the size of a job: it is told apart as a whole.
+        if numbers.len() > KEPT_NUMBERS {
+            let mut digest = Sha256::new();
+            for number in numbers.drain(..) {
+                digest.update(number.to_bits().to_le_bytes());
+            }
+            words.push(short(digest));
         }
         let environment = ENVIRONMENT
             .iter()

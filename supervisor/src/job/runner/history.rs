@@ -137,7 +137,7 @@ impl Runner {
                 "the history was of another version and is now {}",
                 aside.display()
             )),
-            Err(error) => say(error),
+            Err(error) => self.murmur(error),
         }
     }
 }

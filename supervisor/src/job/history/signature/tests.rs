@@ -141,3 +141,16 @@ fn long_argument_lists_are_kept_short_and_told_apart() {
     assert!(all.words.iter().map(String::len).sum::<usize>() < KEPT_WORDS);
     assert_ne!(all.family(), fewer.family());
 }
+
+#[test]
+fn thousands_of_numbers_are_one_word_and_told_apart() {
+    let folder = Folder(tempfile::tempdir().unwrap());
+    let program = folder.file("p", b"\x7fELF\0");
+    let words: Vec<String> = (0..2_000).map(|number| number.to_string()).collect();
+    let mut command = vec![program.as_str()];
+    command.extend(words.iter().map(String::as_str));
+    let all = of(&command, &[]).unwrap();
+    assert_eq!(all.numbers, Vec::<f64>::new());
+    command[1_000] = "7";
+    assert_ne!(all.family(), of(&command, &[]).unwrap().family());
+}
