@@ -10,7 +10,7 @@
 //!
 //! The file is the user's own, and the runner's alone: a supervisor that serves many users needs no right to
 //! it, and nobody's runs say anything to another user. Runners append under a lock, so that runners of any
-//! number of supervisors share it without loss ([`file`]).
+//! number of supervisors share it without loss ([`mod@file`]).
 
 use std::cmp::Reverse;
 use std::path::PathBuf;
