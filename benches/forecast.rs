@@ -271,7 +271,7 @@ fn trade(sets: &[(&str, Vec<Run>)]) {
         "{:30} {:>9} {:>8} {:>10} {:>10} {:>8}",
         "CONVERGE", "caught", "lead", "false 1.05", "false 1.25", "cost"
     );
-    let mut row = |name: String, start: Start<'_>| {
+    let row = |name: String, start: Start<'_>| {
         let (mut caught, mut all, mut leads) = (0, 0, Vec::new());
         let (mut fit, mut loose, mut cost, mut sum) = (0, 0, 0.0, 0);
         for (class, runs) in sets {

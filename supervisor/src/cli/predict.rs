@@ -217,14 +217,14 @@ fn chart(run: &Run, method: Method, slice: u64, horizon: Option<f64>, seen: &Rep
     }
 }
 
-/// The sizes of an A100-80GB's and an A100-40GB's slices by NVML: what peaks fall between.
+/// The sizes of MIG slices that peaks of a log are set between: the smallest of an A100-40GB, and those of an A100-80GB.
 const MIG_SIZES: [u64; 7] = [
     4864 * MIB,
     9728 * MIB,
     19968 * MIB,
     40192 * MIB,
-    81050 * MIB,
-    // Two GPUs that are no MIG slices, so that no peak of a log is above all.
+    80640 * MIB,
+    // Two whole GPUs, so that no peak of a log is above all.
     141 * GIB,
     192 * GIB,
 ];

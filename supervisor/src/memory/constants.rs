@@ -4,10 +4,10 @@
 //! |---|---|---|
 //! | z of the bound | 99 % | 2.326, one-sided: only a peak above the bound hurts |
 //! | first forecast | nothing | 4 observations: a line has 2 parameters, so 2 are left for its error |
-//! | CONVERGE | named, not defined | 3 successive fits, at the same horizon, within 5 % of the last |
+//! | CONVERGE | named, not defined | 3 successive fits, at the same horizon, within 5 % of the last; [`super::Migm`]: growth recognised |
 //! | m per iteration | requested tensor bytes | the same; peak of reserved bytes where no framework reports |
 //! | ratio | a line on the inverse reuse ratio | requested / physical, never below 1 |
-//! | horizon unknown | not treated | as far again as the job has run |
+//! | horizon unknown | not treated | as far again as the job has run; [`super::Migm`]: a quarter further |
 
 /// Probability that one observation stays below a bound.
 pub const CONFIDENCE: f64 = 0.99;
@@ -42,7 +42,7 @@ pub const DRIFT_SHARE: f64 = 0.01;
 pub const BASE_SHARE: f64 = 0.2;
 /// Growth in one observation by more than this share of what the regime began with is start-up as well, or the rise of
 /// a tooth.
-pub const HASTE: f64 = 0.05;
+pub const HASTE: f64 = 0.065;
 /// A pause between two samples counts as so many of their usual distance at most: a gap was not seen to be growth.
 pub const LONGEST_PAUSE: f64 = 4.0;
 /// Growth is news where the level comes within this share of the peak: below, it was held before.

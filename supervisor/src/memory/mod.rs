@@ -5,12 +5,16 @@
 //! 1. The daemon feeds each sample to the job's [`Track`]. Samples of one iteration (or of one second,
 //!    where a job has no iterations) become one [`Observation`]: its peak counts.
 //! 2. The [`Predictor`] takes each finished observation: [`Paper`] is the straight line of MIGM (arXiv
-//!    2508.18556), [`Migm`] the same line with gates for start-up, jumps and levelling off, [`Maximum`]
-//!    says that what was seen is what will be.
+//!    2508.18556), [`Migm`] recognises a law before it draws a line, [`Maximum`] says that what was seen is
+//!    what will be.
 //! 3. [`Predictor::forecast`] gives the peak up to the horizon with its bounds, and whether the forecast
 //!    has settled.
-//! 4. [`decide()`] weighs it against the slice: a job is moved only when the work expected to be saved
-//!    exceeds the work lost. After an out-of-memory that ended an attempt, [`after_oom`] gives the need.
+//! 4. [`judge`] sets it against the slice, and [`weigh()`] the work expected to be saved against the work lost;
+//!    [`decide()`] puts both into one line. After an out-of-memory that ended an attempt, [`after_oom`] gives the need.
+//!
+//! How good that is is measured here as well, on runs whose end is known: [`runs`] reads them from a log and
+//! [`generate`] makes them up; [`replay()`] shows a predictor their prefix, [`cost()`] plays them to their end, and
+//! [`score()`] sums up.
 //!
 //! Figures are reserved bytes until [`decide()`] adds what the driver charges beyond them (context, modules).
 //! Every number that the paper leaves open is fixed in [`constants`], with the reason.

@@ -207,7 +207,7 @@ mod tests {
         assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
         for part in [
             "a &lt;job&gt;",
-            "points=\"90.0,260.0 880.0,140.0\"",
+            "points=\"90.0,266.7 880.0,153.3\"",
             ">5 %<",
             "880.0,40.0\" fill",
             "moved at 2<",
