@@ -25,7 +25,7 @@ impl Service {
         let mut place = Place::without_gpu();
         // Iterations of a few milliseconds: each is seen.
         let costs = place.path().join("costs.toml");
-        std::fs::write(&costs, "[kernels]\njumper_sweep = 0.06\nleak_answer = 0.06\n").unwrap();
+        std::fs::write(&costs, "[kernels]\njumper_sweep = 0.01\nleak_answer = 0.01\n").unwrap();
         place.set("SIMGPU_COSTS", &costs.display().to_string());
         let log = std::fs::File::create(place.path().join("log")).unwrap();
         let mut command = place.migm(&["supervisor", "--sim", "a100-40gb", "--time-scale", "0.05"]);

@@ -40,7 +40,7 @@ impl Explanation {
 pub struct Seen {
     /// Iteration marks of its leading process.
     pub iterations: u64,
-    /// The law that its memory followed last.
+    /// The law that its memory followed for most of the attempt.
     pub law: Option<String>,
 }
 

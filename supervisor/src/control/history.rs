@@ -63,7 +63,7 @@ pub struct Past {
     pub at_least: u64,
     /// Iterations of the last run that ended well; 0 where it passed no marks.
     pub iterations: u64,
-    /// The law that its memory was last seen to follow.
+    /// The law that its memory followed for most of the last run that showed any.
     pub law: Option<String>,
     /// How the last run ended.
     pub outcome: Outcome,

@@ -7,6 +7,8 @@
 //! 3. Each decision is logged and kept with the job (`Owner::decide`).
 //! 4. When the job is over, its runner hears all of it (`Owner::explanation`) and writes its history.
 
+use std::collections::BTreeMap;
+
 use migm_shared::ids::JobId;
 use migm_shared::units::Bytes;
 
@@ -30,6 +32,8 @@ pub struct Learnt {
     pub decisions: Decisions,
     /// What its last attempt has been seen to do.
     pub seen: Seen,
+    /// How often each law was seen in the running attempt.
+    laws: BTreeMap<String, u64>,
     /// Reserved bytes that the law of the running attempt says are still to come, as far as it may be trusted.
     pub to_come: Option<u64>,
     /// When it came; monotonic seconds.
@@ -64,12 +68,16 @@ impl Learnt {
     /// A new attempt begins: what the last one did says nothing of it.
     pub fn begin_attempt(&mut self) {
         self.seen = Seen::default();
+        self.laws.clear();
         self.to_come = None;
     }
 
     /// Takes what an attempt shows by now.
     pub fn see(&mut self, inputs: &Inputs) {
-        self.seen.law = Some(inputs.law.clone());
+        // What it followed for most of its time: at its very end it frees all, which says nothing.
+        *self.laws.entry(inputs.law.clone()).or_default() += 1;
+        let most = self.laws.iter().max_by_key(|(_, times)| **times);
+        self.seen.law = most.map(|(law, _)| law.clone());
         self.to_come = inputs.settled.then(|| to_come(inputs));
     }
 }
@@ -296,6 +304,20 @@ mod tests {
             ..inputs(200.0)
         };
         assert_eq!(to_come(&at_the_end), 10 * GIB);
+    }
+
+    #[test]
+    fn the_law_of_an_attempt_is_the_one_that_it_followed_longest() {
+        let mut learnt = Learnt::default();
+        for law in ["flat", "line", "line", "line", "flat"] {
+            learnt.see(&Inputs {
+                law: law.to_owned(),
+                ..inputs(0.0)
+            });
+        }
+        assert_eq!(learnt.seen.law.as_deref(), Some("line"));
+        learnt.begin_attempt();
+        assert_eq!(learnt.seen.law, None);
     }
 
     #[test]
