@@ -13,6 +13,7 @@ use migm_shared::ids::JobId;
 use migm_shared::units::Bytes;
 
 use super::decisions::Decisions;
+use super::gpus::Use;
 use super::job::{Job, Peer};
 use super::owner::Owner;
 use super::siblings::absorb;
@@ -20,6 +21,7 @@ use crate::control::{
     About, Evidence, Explanation, Figures, Grant, Inputs, Past, PastPeak, Reply, Seen, Verdict, WorkKept,
 };
 use crate::job::history;
+use crate::schedule::Policy;
 
 /// What a job's program is known to do, before it runs and since.
 #[derive(Clone, Debug, Default)]
@@ -246,6 +248,10 @@ impl Owner {
         absorb(&mut known, past);
         let next = history::size(&known, self.context_cost)?;
         let gpu = &self.gpus[self.slices.get(&grant.slice)?.gpu];
+        // Where slices are not cut to measure, none is smaller.
+        if self.settings.policy == Policy::Sequential || gpu.used != Use::Reshaped {
+            return None;
+        }
         let fit = gpu.table.tightest(next.bytes);
         let smaller = gpu.table.profile(*fit.first()?);
         if smaller.memory >= grant.memory {

@@ -256,8 +256,11 @@ impl History {
         let mut text = lines.join(&b'\n');
         text.push(b'\n');
         let failed = || self.failed("write it anew");
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        let prefix = format!(".{name}-");
+        self.sweep(&prefix);
         let mut fresh = tempfile::Builder::new()
-            .prefix(".history-")
+            .prefix(&prefix)
             .tempfile_in(self.folder())
             .map_err(failed())?;
         fresh.write_all(&text).map_err(failed())?;
@@ -265,6 +268,17 @@ impl History {
         fresh.as_file().sync_all().map_err(failed())?;
         fresh.persist(&self.path).map_err(|error| failed()(error.error))?;
         Ok(())
+    }
+
+    /// Takes away what a writer that was killed in the midst of a compaction has left. The lock is held, so nobody is
+    /// in the midst of one now.
+    fn sweep(&self, prefix: &str) {
+        for entry in fs::read_dir(self.folder()).into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().starts_with(prefix) {
+                // What cannot be removed takes room and does no harm.
+                let _ = fs::remove_file(entry.path());
+            }
+        }
     }
 
     /// Moves a file that is not of this version out of the way. The lock is held.
