@@ -15,6 +15,7 @@ mod node;
 mod play;
 mod predict;
 mod run;
+mod serve;
 mod sim;
 mod status;
 mod supervisor;
@@ -50,6 +51,7 @@ enum Command {
     Node(node::Args),
     Layout(layout::Args),
     Predict(predict::Args),
+    Serve(serve::Args),
     Sim(sim::Args),
     Play(play::Args),
     Supervisor(supervisor::SupervisorArgs),
@@ -99,6 +101,7 @@ pub fn main() -> ExitCode {
         Command::Node(args) => node::main(args),
         Command::Layout(args) => layout::main(&args),
         Command::Predict(args) => predict::main(&args),
+        Command::Serve(args) => serve::main(&args),
         Command::Sim(args) => sim::main(&args),
         Command::Play(args) => return play::main(&args),
         Command::Supervisor(args) => {
