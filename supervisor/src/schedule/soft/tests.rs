@@ -261,6 +261,29 @@ fn more_than_the_gpu_has_moves_nobody_and_is_refused_to_who_waits() {
     );
 }
 
+/// A program's own limit looks like a slice too small. Leases that crept up would relaunch it without end.
+#[test]
+fn who_fails_again_and_again_is_given_all_there_is_and_then_up() {
+    let mut node = Node::new(1, CUT);
+    node.arrive(1, 0);
+    let mut had = vec![node.lease(1)];
+    let refused = loop {
+        let actions = node.end(1, Some(1));
+        if node.lease(1) == 0 {
+            break actions;
+        }
+        had.push(node.lease(1));
+        assert!(had.len() < 10, "{had:?}");
+    };
+    assert_eq!(had, [5, 10, 20, 40]);
+    assert!(
+        refused
+            .iter()
+            .any(|action| matches!(action, Action::Refuse { job, .. } if *job == JobId(1))),
+        "{refused:?}"
+    );
+}
+
 /// A process that ends is listed no more while its memory is still in use: that once refused who waited.
 #[test]
 fn memory_that_is_nobodys_for_a_moment_refuses_nobody() {
