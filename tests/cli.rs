@@ -14,6 +14,7 @@ fn run(folder: &TempDir, args: &[&str]) -> Output {
     Command::new(migm())
         .args(args)
         .current_dir(folder.path())
+        .env("MIGM_HISTORY", "off")
         .env("MIGM_SOCKET", folder.path().join("none"))
         .stdin(Stdio::null())
         .output()

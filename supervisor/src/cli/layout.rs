@@ -86,20 +86,7 @@ struct Create {
 
 pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
     let document = match &args.gpu {
-        Some(model) => {
-            let links = tempfile::tempdir().map_err(Failure::no_gpu)?;
-            let objects = objects().map_err(Failure::no_gpu)?;
-            objects.link(links.path(), true).map_err(Failure::no_gpu)?;
-            // A model that is not known is a wrong argument; its line names those that are.
-            let gpu = SimulatedGpu::create(links.path(), model, true, 1.0).map_err(Failure::input)?;
-            let document = gpu
-                .node()
-                .map_err(Failure::no_gpu)
-                .and_then(|node| document(&node, 0, args));
-            // Shown or not, the GPU was for this question only.
-            let _ = gpu.remove();
-            document
-        }
+        Some(model) => ask_model(model, |node| document(node, 0, args)),
         None => document(&Nvml::system().map_err(Failure::no_gpu)?, args.device, args),
     }?;
     if args.json {
@@ -108,6 +95,30 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
         print_text(&text(&document))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Asks a simulated GPU of a model.
+fn ask_model<T>(model: &str, ask: impl FnOnce(&Nvml) -> Result<T, Failure>) -> Result<T, Failure> {
+    let links = tempfile::tempdir().map_err(Failure::no_gpu)?;
+    let objects = objects().map_err(Failure::no_gpu)?;
+    objects.link(links.path(), true).map_err(Failure::no_gpu)?;
+    // A model that is not known is a wrong argument; its line names those that are.
+    let gpu = SimulatedGpu::create(links.path(), model, true, 1.0).map_err(Failure::input)?;
+    let answer = gpu.node().map_err(Failure::no_gpu).and_then(|node| ask(&node));
+    // Answered or not, the GPU was for this question only.
+    let _ = gpu.remove();
+    answer
+}
+
+/// The states of a model of GPU, with all profiles but variants.
+pub(super) fn table_of_model(model: &str) -> Result<Table, Failure> {
+    ask_model(model, |node| {
+        let driver = node.driver().map_err(Failure::no_gpu)?;
+        let mut profiles = node.profiles(0).map_err(Failure::no_gpu)?;
+        profiles.retain(|profile| !profile.is_variant());
+        Table::build(profiles, Rules::for_version(&driver))
+            .map_err(|error| Failure::no_gpu(format_args!("{model}: {error}")))
+    })
 }
 
 fn document(node: &impl Node, device: u32, args: &Args) -> Result<Document, Failure> {

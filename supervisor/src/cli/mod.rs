@@ -8,10 +8,14 @@ use clap::{Parser, Subcommand};
 
 mod batch;
 mod demo;
+mod explain;
+mod history;
 mod layout;
 mod node;
 mod play;
+mod predict;
 mod run;
+mod serve;
 mod sim;
 mod status;
 mod supervisor;
@@ -46,8 +50,12 @@ enum Command {
     Batch(batch::Args),
     Demo(demo::Args),
     Status(status::Args),
+    Explain(explain::Args),
+    History(history::Args),
     Node(node::Args),
     Layout(layout::Args),
+    Predict(predict::Args),
+    Serve(serve::Args),
     Sim(sim::Args),
     Play(play::Args),
     Supervisor(supervisor::SupervisorArgs),
@@ -92,8 +100,12 @@ pub fn main() -> ExitCode {
         Command::Batch(args) => batch::main(args),
         Command::Demo(args) => demo::main(args),
         Command::Status(args) => status::main(args),
+        Command::Explain(args) => explain::main(&args),
+        Command::History(args) => history::main(&args),
         Command::Node(args) => node::main(args),
         Command::Layout(args) => layout::main(&args),
+        Command::Predict(args) => predict::main(&args),
+        Command::Serve(args) => serve::main(&args),
         Command::Sim(args) => sim::main(&args),
         Command::Play(args) => return play::main(&args),
         Command::Supervisor(args) => {

@@ -10,7 +10,7 @@ use super::machine::{Answer, Order};
 use super::owner::Owner;
 use super::slices::{Origin, Slice};
 use super::state::Step;
-use crate::control::{AttemptRecord, Grant, JobState, Reply};
+use crate::control::{AttemptRecord, Grant, JobState, Reply, Verdict};
 use crate::layout::Slot;
 use crate::node::{Instance, NodeError};
 use crate::schedule::{Action, Event, GpuIndex};
@@ -99,6 +99,7 @@ impl Owner {
         job.note = Some(reason.clone());
         job.leader = None;
         job.track = Track::new(self.settings.config.predictor);
+        job.learnt.begin_attempt();
         if let Some(page) = &job.page {
             page.counters().next_attempt();
         }
@@ -148,6 +149,7 @@ impl Owner {
             memory: grant.memory,
         });
         job.grant = Some(grant.clone());
+        self.decide(id, now, Verdict::Grant, grant.reason.clone(), None);
         self.tell_runner(id, Reply::Grant(grant));
         self.changed(id);
         true
@@ -171,7 +173,9 @@ impl Owner {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         tracing::info!(job = %id, reason, "no slice can hold it");
         job.note = Some(reason.clone());
-        if job.attempts.is_empty() {
+        let never_ran = job.attempts.is_empty();
+        self.decide(id, now, Verdict::Refuse, reason.clone(), None);
+        if never_ran {
             self.tell_runner(id, Reply::Refused { reason });
             if let Some(job) = self.jobs.get_mut(&id) {
                 job.runner = None;

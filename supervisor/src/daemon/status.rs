@@ -31,7 +31,7 @@ impl Owner {
         }
     }
 
-    fn job_status(&self, job: &super::job::Job) -> JobStatus {
+    pub(super) fn job_status(&self, job: &super::job::Job) -> JobStatus {
         let mut status = job.status();
         if job.state == JobState::Waiting {
             let why = self.scheduler.why_waiting(job.id);

@@ -131,6 +131,13 @@ impl Table {
             .collect()
     }
 
+    /// Every full layout, as the slots taken in it; on a table from which nothing was taken out.
+    pub fn layouts(&self) -> impl Iterator<Item = Vec<Slot>> + '_ {
+        let full = (0..self.states.len()).map(StateIndex);
+        full.filter(|state| self.edges[state.0].is_empty())
+            .map(|state| self.taken(state))
+    }
+
     /// How many full layouts can still be reached: the paper's fcr.
     #[must_use]
     pub fn reachable(&self, state: StateIndex) -> usize {

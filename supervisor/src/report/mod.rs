@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::control::{BatchSummary, JobStatus, Outcome};
 use crate::job::record::{AttemptLine, Clock};
 
+pub mod chart;
 mod parts;
 pub mod picture;
 pub mod progress;

@@ -368,7 +368,8 @@ impl Scheduler {
     }
 
     /// Whether some slice that the job may use and that is larger than `had` bytes could ever hold `need` bytes.
-    pub(super) fn could_hold(&self, job: JobId, need: u64, had: u64) -> bool {
+    #[must_use]
+    pub fn could_hold(&self, job: JobId, need: u64, had: u64) -> bool {
         let gpus = self.gpus.iter().filter(|(gpu, _)| self.may_use(job, **gpu));
         let soft = self
             .largest_lease(job)

@@ -238,7 +238,7 @@ impl Scheduler {
             .iter()
             .filter(|(gpu, _)| self.may_use(waiting.job, **gpu))
         {
-            let want = lease_for(waiting, pool.cut);
+            let want = lease_for(waiting, pool);
             if !pool.could_hold(want) {
                 continue;
             }
@@ -313,7 +313,8 @@ impl Scheduler {
     }
 
     /// The largest soft slice that the job could ever get.
-    pub(super) fn largest_lease(&self, job: JobId) -> Option<u64> {
+    #[must_use]
+    pub fn largest_lease(&self, job: JobId) -> Option<u64> {
         if self.policy == super::Policy::Sequential {
             return None;
         }
@@ -323,11 +324,15 @@ impl Scheduler {
     }
 }
 
-/// Bytes of the lease that a waiting job gets.
-fn lease_for(waiting: &Waiting, cut: Cut) -> u64 {
+/// Bytes of the lease that a waiting job gets. One that failed in a lease which its need fits in gets twice as much, up
+/// to all there is: sizes that crept up would relaunch without end a job that sets itself a limit.
+fn lease_for(waiting: &Waiting, pool: &Pool) -> u64 {
     match (waiting.need.device_bytes, waiting.outgrown) {
-        (0, 0) => cut.first,
-        (0, had) => had.saturating_add(cut.first),
-        (need, had) => need.max(had.saturating_add(1)),
+        (0, 0) => pool.cut.first,
+        (need, had) if need > had => need,
+        (_, had) => {
+            let most = pool.last.map(|room| room.most).filter(|&most| had < most);
+            had.saturating_mul(2).min(most.unwrap_or(u64::MAX))
+        }
     }
 }

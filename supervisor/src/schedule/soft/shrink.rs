@@ -42,7 +42,7 @@ impl Scheduler {
             return;
         }
         let Some(pool) = self.soft.0.get(&gpu) else { return };
-        let want = lease_for(waiting, pool.cut);
+        let want = lease_for(waiting, pool);
         let job = waiting.job;
         if pool.could_hold(want) {
             let short = want.saturating_sub(pool.free());

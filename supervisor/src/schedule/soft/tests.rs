@@ -352,8 +352,8 @@ fn with_a_lost_gpu_its_leases_go_and_who_waits_is_served_elsewhere() {
     }
     assert_eq!(node.scheduler.slice_of(JobId(1)), None);
     // A question about a lease that is gone is answered, and its job has nothing to give back at its end.
-    assert_eq!(node.raise(1, 35), [Action::Stay { job: JobId(1) }]);
-    assert!(node.end(1, None).is_empty());
+    assert_eq!(stays(&node.raise(1, 35)), 1);
+    assert_eq!(node.end(1, None), [Action::Look { gpu: second }]);
     // The other GPU goes on, and no reading is asked of the lost one.
     assert_eq!(gpu_of(&node, 2), second);
     let actions = node.end(2, None);
@@ -395,6 +395,29 @@ fn more_than_the_gpu_has_moves_nobody_and_is_refused_to_who_waits() {
     assert_eq!(
         reason,
         Some("needs 41.00 GiB; the largest slice to be had here is a soft slice with 40.00 GiB")
+    );
+}
+
+/// A program's own limit looks like a slice too small. Leases that crept up would relaunch it without end.
+#[test]
+fn who_fails_again_and_again_is_given_all_there_is_and_then_up() {
+    let mut node = Node::new(1, CUT);
+    node.arrive(1, 0);
+    let mut had = vec![node.lease(1)];
+    let refused = loop {
+        let actions = node.end(1, Some(1));
+        if node.lease(1) == 0 {
+            break actions;
+        }
+        had.push(node.lease(1));
+        assert!(had.len() < 10, "{had:?}");
+    };
+    assert_eq!(had, [5, 10, 20, 40]);
+    assert!(
+        refused
+            .iter()
+            .any(|action| matches!(action, Action::Refuse { job, .. } if *job == JobId(1))),
+        "{refused:?}"
     );
 }
 
