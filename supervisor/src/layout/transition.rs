@@ -246,14 +246,15 @@ impl Table {
         cost: &dyn Fn(StateIndex) -> K,
     ) -> Option<(u64, Vec<Step>)> {
         let goals: HashSet<u64> = goals.iter().copied().collect();
-        // By state: how far it is and the step that led to it.
-        let mut found: Vec<Option<(usize, Option<(StateIndex, Step)>)>> = vec![None; self.states.len()];
+        // By state: how far it is, and the step that led to it from another.
+        let mut depths: Vec<Option<usize>> = vec![None; self.states.len()];
+        let mut came_by: Vec<Option<(StateIndex, Step)>> = vec![None; self.states.len()];
         let start = self.state(from)?;
-        found[start.0] = Some((0, None));
+        depths[start.0] = Some(0);
         let mut queue = VecDeque::from([start]);
         let mut best: Option<(usize, K, u64)> = None;
         while let Some(state) = queue.pop_front() {
-            let (now, depth) = (self.bitset(state), found[state.0]?.0);
+            let (now, depth) = (self.bitset(state), depths[state.0]?);
             if best.is_some_and(|(least, ..)| depth > least) {
                 break;
             }
@@ -269,15 +270,16 @@ impl Table {
             let creates = self.edges[state.0].iter();
             let creates = creates.map(|edge| (StateIndex(edge.to), Step::Create(self.slots[edge.slot])));
             for (next, step) in destroys.chain(creates) {
-                if found[next.0].is_none() {
-                    found[next.0] = Some((depth + 1, Some((state, step))));
+                if depths[next.0].is_none() {
+                    depths[next.0] = Some(depth + 1);
+                    came_by[next.0] = Some((state, step));
                     queue.push_back(next);
                 }
             }
         }
         let (.., to) = best?;
         let (mut steps, mut at) = (Vec::new(), self.state(to)?);
-        while let Some((_, Some((before, step)))) = found[at.0] {
+        while let Some((before, step)) = came_by[at.0] {
             steps.push(step);
             at = before;
         }
