@@ -302,7 +302,7 @@ fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> std::io::Result<J
 pub(super) const LAST_CALL: Duration = Duration::from_secs(2);
 
 impl Drop for Machine {
-    /// Waits for the orders in hand, as long as [`LAST_CALL`].
+    /// Waits for the orders in hand, two seconds at most.
     fn drop(&mut self) {
         self.measuring = None;
         self.gpus.clear();

@@ -126,7 +126,7 @@ pub(super) fn notice(gpu: &Gpu) -> String {
     let why = match gpu.mode {
         MigMode::Absent => format!("GPU {index} has no MIG"),
         MigMode::Pending { .. } => format!("the MIG mode of GPU {index} changes at its next reset"),
-        _ => format!("MIG is off on GPU {index} (`nvidia-smi -i {index} -mig 1` turns it on)"),
+        _ => format!("MIG is off on GPU {index} (`migm node enable-mig --device {index}` turns it on)"),
     };
     format!(
         "{why}: jobs share it as soft slices, which cap their memory and isolate neither compute nor faults"
