@@ -101,7 +101,7 @@ impl Owner {
         job.track = Track::new(self.settings.config.predictor);
         job.learnt.begin_attempt();
         if let Some(page) = &job.page {
-            page.counters().next_attempt();
+            page.next_attempt();
         }
         let mut environment = vec![(
             "MIGM_SOCKET".to_owned(),

@@ -8,10 +8,10 @@ use migm_shared::page::DeviceReading;
 
 use super::forecast::Track;
 use super::learnt::Learnt;
-use super::page::JobPage;
 use super::process::ProcessId;
 use super::state::JobRecord;
 use crate::control::{AttemptRecord, Figures, Grant, JobState, JobStatus, Outcome, Submission, Unmet};
+use crate::job::page::JobPage;
 use crate::memory::Method;
 
 /// A peer of the control socket.
@@ -175,7 +175,7 @@ impl Job {
     pub fn figures_now(&self) -> Figures {
         let mut figures = self.figures;
         if let Some(page) = &self.page {
-            let readings = page.counters().read();
+            let readings = page.read();
             // Attempts ran on one device each, one after the other: their peaks do not add up.
             let peak = readings.iter().map(|device| device.reserved_peak).max();
             let allocated = readings.iter().filter_map(|device| device.allocated_peak).max();
@@ -217,9 +217,8 @@ impl Job {
         };
         self.track.process_gone(pid);
         if let (Some(page), Some(slot)) = (&self.page, slot) {
-            let counters = page.counters();
-            if let Some(occupant) = counters.occupants().into_iter().find(|one| one.slot == slot) {
-                counters.leave(occupant);
+            if let Some(occupant) = page.occupants().into_iter().find(|one| one.slot == slot) {
+                page.leave(occupant);
             }
         }
     }

@@ -16,8 +16,8 @@ use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use migm_shared::ids::{BatchId, Incarnation, JobId};
 
 use super::gpus::PlacedGpu;
-use super::page::JobPage;
 use super::tend::{Tended, Tender};
+use crate::job::page::JobPage;
 use crate::layout::{Placement, Profile};
 use crate::node::soft::{self, Ours, Room};
 use crate::node::{Instance, Node, NodeError};
@@ -445,7 +445,7 @@ impl Gauge {
     /// A figure is of use only if the job asked for nothing and freed nothing while NVML was read: a free
     /// in between would look like memory of the context.
     fn measure(&mut self, on: &Watched) -> Option<Answer> {
-        let before = on.page.reserved();
+        let before = on.page.reserved_bytes();
         let used = match &on.device {
             Device::Slice(uuid) => self.node.slice_memory(uuid).map(|memory| memory.used),
             Device::Whole(gpu) => self.node.memory(*gpu).map(|memory| memory.used),
@@ -461,8 +461,8 @@ impl Gauge {
                 return None;
             }
         };
-        let after = on.page.reserved();
-        if before != after || on.page.counters().occupants().is_empty() {
+        let after = on.page.reserved_bytes();
+        if before != after || on.page.occupants().is_empty() {
             return None;
         }
         let reading = Reading {

@@ -46,7 +46,6 @@ pub mod job;
 pub mod learnt;
 pub mod machine;
 pub mod owner;
-pub mod page;
 pub mod process;
 pub mod recover;
 mod reports;

@@ -8,9 +8,9 @@ use migm_shared::ids::JobId;
 use super::gpus::Use;
 use super::job::{Ending, Job, Peer};
 use super::owner::{Owner, Role};
-use super::page::{JobPage, PageError};
 use super::process::ProcessId;
 use crate::control::{AttemptRecord, Grant, JobState, Reply, Request, Submission};
+use crate::job::page::{JobPage, PageError};
 use crate::schedule::{Event, GpuIndex};
 
 impl Owner {

@@ -28,9 +28,9 @@ use super::gpus::{PlacedGpu, Use};
 use super::job::{Job, Peer};
 use super::machine::{Device, Order};
 use super::owner::{Output, Owner};
-use super::page::JobPage;
 use super::slices::{Origin, Slice};
 use crate::job::environment::SoftLease;
+use crate::job::page::JobPage;
 use crate::node::soft::{Ours, Room};
 use crate::node::{Gpu, MigMode, NodeError};
 use crate::schedule::soft::Cut;
@@ -194,16 +194,15 @@ impl Owner {
         let device = usize::try_from(raise.device).unwrap_or(usize::MAX);
         let leased = job.grant.as_ref().map_or(0, |grant| grant.memory);
         let is_soft = self.soft_slice(job).is_some();
-        let counters = page.counters();
         let waiting = self.soft.raises.entry(id).or_default();
         waiting.push(raise);
         // All that wait are to be served by one answer.
         let asked: u64 = waiting.iter().map(|one| one.asked).fold(0, u64::saturating_add);
-        let needed = counters.charged(device).saturating_add(asked);
+        let needed = page.charged(device).saturating_add(asked);
         tracing::info!(job = %id, asked = raise.asked, needed, leased, "a job asks for more than its cap");
         if needed <= leased || !is_soft {
             if needed <= leased {
-                counters.raise_cap(device, needed);
+                page.raise_cap(device, needed);
             }
             return self.answer_raises(id);
         }
@@ -301,7 +300,7 @@ impl Owner {
     /// Raises the caps of leases that the state file tells of by now.
     pub(super) fn raise_caps(&mut self) {
         for (page, bytes) in self.soft.caps.drain(..) {
-            (0..DEVICES).for_each(|device| page.counters().raise_cap(device, bytes));
+            (0..DEVICES).for_each(|device| page.raise_cap(device, bytes));
         }
     }
 
@@ -324,10 +323,9 @@ impl Owner {
             return;
         };
         if let (Some(_), Some(page)) = (self.soft_slice(job), &job.page) {
-            let counters = page.counters();
-            let capped = (0..DEVICES).filter(|device| counters.cap(*device).is_some());
+            let capped = (0..DEVICES).filter(|device| page.cap(*device).is_some());
             let each = capped
-                .filter_map(|device| counters.correct_contexts(device, unaccounted))
+                .filter_map(|device| page.correct_contexts(device, unaccounted))
                 .last();
             self.soft.context = each.or(self.soft.context);
         }
@@ -368,6 +366,5 @@ fn pids(job: &Job) -> impl Iterator<Item = u32> {
 
 /// What a job has counted itself.
 fn charged(page: &JobPage) -> u64 {
-    let counters = page.counters();
-    (0..DEVICES).map(|device| counters.charged(device)).sum()
+    (0..DEVICES).map(|device| page.charged(device)).sum()
 }
