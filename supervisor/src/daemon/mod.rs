@@ -3,7 +3,7 @@
 //! One job through it:
 //!
 //! 1. The event loop ([`event_loop`]) accepts the runner's connection ([`connection`]) and hands its
-//!    `Submit`, with the mapped counter page ([`page`]), to the [`owner`]. The owner is plain state: it does
+//!    `Submit`, with the mapped counter page, to the [`owner`]. The owner is plain state: it does
 //!    no I/O, and each event leaves orders and outputs behind.
 //! 2. The scheduler says `Create`. The state file ([`state`]) is written first, then the order goes to the
 //!    GPU's own thread ([`machine`], [`tend`]), so that no frame waits for it.
