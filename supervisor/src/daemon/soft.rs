@@ -325,7 +325,7 @@ impl Owner {
             let capped = (0..DEVICES).filter(|device| page.cap(*device).is_some());
             let each = capped
                 .filter_map(|device| page.correct_contexts(device, unaccounted))
-                .last();
+                .fold(None, |_, each| Some(each));
             self.soft.context = each.or(self.soft.context);
         }
     }
