@@ -216,10 +216,10 @@ impl Job {
             return;
         };
         self.track.process_gone(pid);
-        if let (Some(page), Some(slot)) = (&self.page, slot) {
-            if let Some(occupant) = page.occupants().into_iter().find(|one| one.slot == slot) {
-                page.leave(occupant);
-            }
+        if let (Some(page), Some(slot)) = (&self.page, slot)
+            && let Some(occupant) = page.occupants().into_iter().find(|one| one.slot == slot)
+        {
+            page.leave(occupant);
         }
     }
 

@@ -263,11 +263,10 @@ impl Owner {
             return;
         };
         if let (Some(_), Some(page)) = (self.soft_slice(job), &job.page) {
-            let capped = (0..DEVICES).filter(|device| page.cap(*device).is_some());
-            let each = capped
-                .filter_map(|device| page.correct_contexts(device, unaccounted))
-                .last();
-            self.soft.context = each.or(self.soft.context);
+            for device in (0..DEVICES).filter(|device| page.cap(*device).is_some()) {
+                let each = page.correct_contexts(device, unaccounted);
+                self.soft.context = each.or(self.soft.context);
+            }
         }
     }
 
