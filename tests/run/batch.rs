@@ -110,6 +110,7 @@ fn ended(outcome: Outcome) -> Vec<AttemptRecord> {
         outcome: Some(outcome),
         status: Some(0),
         why: None,
+        memory: 0,
     }]
 }
 

@@ -285,6 +285,7 @@ mod tests {
                     outcome: Some(Outcome::Moved),
                     status: Some(143),
                     why: None,
+                    memory: 0,
                 }],
                 figures: Figures::default(),
                 predicted_peak_bytes: None,

@@ -30,6 +30,10 @@ pub mod exit {
     pub const NO_GPU: u8 = 3;
     /// `run` itself failed, not its program.
     pub const RUN_FAILED: u8 = 125;
+    /// `run`: the program cannot be executed.
+    pub const NOT_EXECUTABLE: u8 = 126;
+    /// `run`: there is no such program.
+    pub const NOT_FOUND: u8 = 127;
 }
 
 /// Runs GPU jobs, unmodified, each on the tightest MIG slice that holds it.

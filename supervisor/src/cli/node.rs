@@ -189,7 +189,7 @@ fn records(places: &[PathBuf]) -> Vec<SliceRecord> {
 }
 
 fn list(options: &Options) -> Result<ExitCode, Failure> {
-    let places = wanted(options).places();
+    let places = wanted(options).any_places();
     let machine = Machine::open(options, &places)?;
     let told = status(&places);
     let ours = records(&places);
@@ -326,7 +326,7 @@ fn list_text(gpus: &[Listed], told: Option<&NodeStatus>) -> String {
 }
 
 fn change(options: &Options, on: bool) -> Result<ExitCode, Failure> {
-    let places = wanted(options).places();
+    let places = wanted(options).any_places();
     let machine = Machine::open(options, &places)?;
     let indices = indices(&machine.node, options.device)?;
     if indices.len() > 1 {
@@ -497,7 +497,7 @@ fn connect(places: &[PathBuf], sim: Option<&str>) -> Result<Client, Failure> {
 }
 
 fn clear(options: &Options) -> Result<ExitCode, Failure> {
-    let places = wanted(options).places();
+    let places = wanted(options).any_places();
     let (removed, kept, failed) = match connect_for_clear(&places, options.sim.as_deref())? {
         Some(mut client) => ask_clear(&mut client, options.device)?,
         None => (0, Vec::new(), Vec::new()),

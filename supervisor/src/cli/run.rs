@@ -1,12 +1,14 @@
 //! `migm run`: one job in the foreground.
 
 use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use migm_shared::clock;
-use migm_shared::ids::BatchId;
+use migm_shared::ids::{AttemptId, BatchId};
 use migm_shared::units::{Bytes, Seconds};
 use nix::sys::signal::Signal;
 
@@ -59,6 +61,9 @@ pub struct Args {
     /// Have frameworks take device memory as they need it, where they would take most of it at the start
     #[arg(long)]
     grow_on_demand: bool,
+    /// Also within another `migm run`: get a slice of its own, where the program would run in the outer one's
+    #[arg(long)]
+    own_slice: bool,
     /// List the environment that the program would get, and run nothing
     #[arg(long)]
     explain: bool,
@@ -88,6 +93,28 @@ fn duration(given: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds.0).map_err(|_| format!("`{given}` is out of range"))
 }
 
+/// Becomes the program: what it allocates counts for the outer job, which is moved with it. Gives back why not.
+fn run_within(attempt: AttemptId, args: &Args) -> Failure {
+    let left_out = if args.report.is_some() {
+        ", without a report"
+    } else {
+        ""
+    };
+    job::say(format_args!(
+        "within attempt {attempt} of another `migm run`: the program runs on that slice{left_out}; --own-slice gets \
+         it one of its own"
+    ));
+    let Some((program, arguments)) = args.command.split_first() else {
+        return Failure::input("there is no program to run");
+    };
+    let error = std::process::Command::new(program).args(arguments).exec();
+    let status = match error.kind() {
+        ErrorKind::NotFound => exit::NOT_FOUND,
+        _ => exit::NOT_EXECUTABLE,
+    };
+    Failure::new(status, format_args!("{}: {error}", program.display()))
+}
+
 fn kept(given: &str) -> Result<WorkKept, String> {
     match given {
         "on-signal" => Ok(WorkKept::OnSignal),
@@ -106,6 +133,11 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
         let given = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
         super::print_text(&environment.explain(given))?;
         return Ok(ExitCode::SUCCESS);
+    }
+    // A batch counts on the record of each of its jobs, and a simulated GPU is another than the outer one's.
+    let is_apart = args.own_slice || args.batch.is_some() || args.sim.is_some();
+    if let Some(attempt) = job::outer_attempt().filter(|_| !is_apart) {
+        return Err(run_within(attempt, &args));
     }
     let program = || {
         let path = Path::new(args.command.first()?);

@@ -125,6 +125,9 @@ pub struct AttemptRecord {
     pub status: Option<i32>,
     /// Why it was moved, or what was asked when memory ran out.
     pub why: Option<String>,
+    /// Bytes of the slice; of a soft slice the most that its lease had. 0 where it is not known.
+    #[serde(default)]
+    pub memory: u64,
 }
 
 /// A job's memory figures at its end or so far. Bytes and counts.

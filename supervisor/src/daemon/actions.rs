@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use migm_shared::ids::{Incarnation, JobId};
 
 use super::forecast::Track;
+use super::job::Job;
 use super::machine::{Answer, Order};
 use super::owner::Owner;
 use super::slices::{Origin, Slice};
@@ -33,10 +34,23 @@ impl Owner {
             Action::Look { gpu } => self.order_look(gpu),
             Action::Lease { slice, gpu, memory } => self.cut_lease(slice, gpu, memory),
             Action::Grow { job, memory, .. } => self.grown(job, memory),
+            Action::Shrink { job, memory } => {
+                let memory = self.shrink(job, memory);
+                events.push_back(Event::Shrunk { job, memory });
+            }
             Action::Stay { job } => self.answer_raises(job),
             Action::Move { job, reason } => self.order_move(job, reason),
             Action::Refuse { job, reason } if self.waits_for_a_gpu(job, &reason) => {}
-            Action::Refuse { job, reason } => self.give_up(job, reason, now),
+            Action::Refuse { job, mut reason } => {
+                let takes_existing = |job: &Job| job.submission.use_existing;
+                if let Some(forbidden) = &self.forbidden
+                    && !self.jobs.get(&job).is_some_and(takes_existing)
+                {
+                    // Why none is made where it would fit.
+                    reason = format!("{reason}; {forbidden}");
+                }
+                self.give_up(job, reason, now);
+            }
         }
     }
 
@@ -132,6 +146,7 @@ impl Owner {
             outcome: None,
             status: None,
             why: None,
+            memory: grant.memory,
         });
         job.grant = Some(grant.clone());
         self.decide(id, now, Verdict::Grant, grant.reason.clone(), None);

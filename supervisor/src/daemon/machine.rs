@@ -298,13 +298,25 @@ fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> std::io::Result<J
     std::thread::Builder::new().name(name).spawn(run)
 }
 
+/// How long the end waits for calls in hand. One that the driver never answers is left to the end of the process.
+pub(super) const LAST_CALL: Duration = Duration::from_secs(2);
+
 impl Drop for Machine {
-    /// Waits for the orders in hand.
+    /// Waits for the orders in hand, two seconds at most.
     fn drop(&mut self) {
         self.measuring = None;
         self.gpus.clear();
+        let until = Instant::now() + LAST_CALL;
         for thread in self.threads.drain(..) {
-            let _ = thread.join();
+            while !thread.is_finished() && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            if thread.is_finished() {
+                let _ = thread.join();
+            } else {
+                let name = thread.thread().name().unwrap_or_default().to_owned();
+                tracing::error!(name, "the driver does not answer; its call is left behind");
+            }
         }
     }
 }

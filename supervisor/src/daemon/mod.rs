@@ -299,12 +299,14 @@ fn clean_up(owner: &Owner, simulated: Option<&SimulatedGpu>, socket: &Path, stat
         .any(|job| matches!(job.state, JobState::Running | JobState::Moving));
     let mut empty = state.is_empty();
     if let Some(gpu) = simulated.filter(|_| !runs) {
+        // Somebody may have taken it away already.
+        let is_gone = SimulatedGpu::attach(&links(socket), gpu.id()).is_err();
         match gpu.remove() {
-            Ok(()) => {
+            Err(error) if !is_gone => tracing::warn!(%error, "the simulated GPU stays"),
+            _ => {
                 let _ = std::fs::remove_dir_all(links(socket));
                 empty = true;
             }
-            Err(error) => tracing::warn!(%error, "the simulated GPU stays"),
         }
     }
     if empty {

@@ -288,13 +288,13 @@ impl Owner {
         self.step(now, Event::Arrived { job, need });
     }
 
-    /// Tells the scheduler to which GPUs the user restricts a job.
+    /// Tells the scheduler of the GPUs that a job may use, where not all.
     pub(super) fn restrict(&mut self, job: JobId, now: f64) {
-        let list = self
-            .jobs
-            .get(&job)
-            .and_then(|job| job.submission.visible_devices.as_deref());
-        if let Some(Ok(gpus)) = list.map(|list| self.visible(list)) {
+        let Some(submission) = self.jobs.get(&job).map(|job| &job.submission) else {
+            return;
+        };
+        let usable = self.usable(submission.visible_devices.as_deref(), submission.use_existing);
+        if let Ok(Some(gpus)) = usable {
             self.step(now, Event::Restricted { job, gpus });
         }
     }

@@ -144,6 +144,7 @@ impl Owner {
             outcome: None,
             status: None,
             why: None,
+            memory: 0,
         });
         tracing::info!(job = %id, program = hello.program, "watching a process without a runner");
         self.jobs.insert(id, job);
@@ -276,7 +277,13 @@ impl Owner {
                     }
                     _ => reason,
                 };
-                return self.decide(id, now, Verdict::Stay, reason, Some(inputs));
+                let enough = inputs.settled.then(|| inputs.high.saturating_add(besides));
+                let running = job.state == JobState::Running;
+                self.decide(id, now, Verdict::Stay, reason, Some(inputs));
+                if let Some(enough) = enough.filter(|_| running) {
+                    self.tell_enough(id, enough, now);
+                }
+                return;
             }
             memory::Verdict::Move { need_bytes, reason } => (need_bytes, reason),
         };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use migm_shared::ids::JobId;
 
+use super::gpus::Use;
 use super::job::{Ending, Job, Peer};
 use super::owner::{Owner, Role};
 use super::process::ProcessId;
@@ -156,15 +157,28 @@ impl Owner {
                 _ => return Err(format!("there is no batch {batch}")),
             }
         }
-        if let Some(reason) = &self.forbidden
-            && !submission.use_existing
-        {
+        let list = submission.visible_devices.as_deref();
+        self.usable(list, submission.use_existing).map(drop)
+    }
+
+    /// The GPUs that a job may use: those that the user names, and where instances cannot be made, of these the ones
+    /// that need none, unless the job takes instances of others. `None`: all.
+    pub(super) fn usable(
+        &self,
+        list: Option<&str>,
+        use_existing: bool,
+    ) -> Result<Option<Vec<GpuIndex>>, String> {
+        let named = list.map(|list| self.visible(list)).transpose()?;
+        let Some(reason) = self.forbidden.as_ref().filter(|_| !use_existing) else {
+            return Ok(named);
+        };
+        let all = || (0..self.gpus.len()).map(GpuIndex).collect();
+        let mut gpus: Vec<GpuIndex> = named.unwrap_or_else(all);
+        gpus.retain(|gpu| self.gpus[gpu.0].used != Use::Existing);
+        if gpus.is_empty() {
             return Err(reason.clone());
         }
-        match &submission.visible_devices {
-            Some(list) => self.visible(list).map(drop),
-            None => Ok(()),
-        }
+        Ok(Some(gpus))
     }
 
     /// The GPUs that the user's `CUDA_VISIBLE_DEVICES` names, by index or by the start of a UUID.

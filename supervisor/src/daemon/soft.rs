@@ -10,7 +10,9 @@
 //!    says no. Grown, it is in the state file first; then the cap in the counter page is raised, and then the process
 //!    is answered: whatever dies in between, no job has more than the next supervisor finds leased.
 //! 4. A forecast grows it the same way, and nobody waits.
-//! 5. What a process's context costs is charged at the configured or measured figure at first, and at what NVML lists
+//! 5. A lease gives back what its job's forecast does not need when another job waits for the room: the cap is lowered,
+//!    never below what is held, and looked at again afterwards ([`Owner::shrink`]).
+//! 6. What a process's context costs is charged at the configured or measured figure at first, and at what NVML lists
 //!    for the job's processes as soon as that has been read.
 
 use std::collections::HashMap;
@@ -96,6 +98,8 @@ pub(super) struct SoftLeases {
     pub(super) context: Option<u64>,
     /// Processes that wait for an answer.
     raises: HashMap<JobId, Vec<Raise>>,
+    /// What each job was last said to need at most.
+    enough: HashMap<JobId, u64>,
     /// Caps to be raised once the state file tells of it.
     caps: Vec<(Arc<JobPage>, u64)>,
 }
@@ -110,6 +114,7 @@ impl SoftLeases {
             },
             context: None,
             raises: HashMap::new(),
+            enough: HashMap::new(),
             caps: Vec::new(),
         }
     }
@@ -121,7 +126,7 @@ pub(super) fn notice(gpu: &Gpu) -> String {
     let why = match gpu.mode {
         MigMode::Absent => format!("GPU {index} has no MIG"),
         MigMode::Pending { .. } => format!("the MIG mode of GPU {index} changes at its next reset"),
-        _ => format!("MIG is off on GPU {index} (`nvidia-smi -i {index} -mig 1` turns it on)"),
+        _ => format!("MIG is off on GPU {index} (`migm node enable-mig --device {index}` turns it on)"),
     };
     format!(
         "{why}: jobs share it as soft slices, which cap their memory and isolate neither compute nor faults"
@@ -215,6 +220,9 @@ impl Owner {
             if let Some(slice) = self.slices.get_mut(&grant.slice) {
                 slice.memory = memory;
             }
+            if let Some(last) = job.attempts.last_mut() {
+                last.memory = last.memory.max(memory);
+            }
             job.note = Some(format!("its soft slice has grown to {}", Bytes(memory)));
             self.changed(id);
         }
@@ -222,6 +230,58 @@ impl Owner {
             self.soft.caps.push((page, memory));
         }
         self.answer_raises(id);
+    }
+
+    /// A lease is to give back what is above so many bytes, but never what is held of it, what a program has been shown, or
+    /// what it had at the start: programs read that before there is a page to note it in. What it has afterwards.
+    ///
+    /// The cap goes down at once and the state file follows: in between the file has the larger figure, as when a
+    /// lease grows.
+    pub(super) fn shrink(&mut self, id: JobId, memory: u64) -> u64 {
+        let is_asked = self.soft.raises.contains_key(&id);
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return 0;
+        };
+        let (Some(grant), Some(page)) = (&mut job.grant, &job.page) else {
+            return 0;
+        };
+        let is_growing = self.soft.caps.iter().any(|(other, _)| Arc::ptr_eq(other, page));
+        if is_asked || is_growing {
+            return grant.memory;
+        }
+        let first = first_cap(&grant.environment).unwrap_or(grant.memory);
+        let floor = memory.max(first).min(grant.memory);
+        let counters = page.counters();
+        let caps = (0..DEVICES).filter_map(|device| counters.lower_cap(device, floor));
+        let left = caps.max().unwrap_or(floor).min(grant.memory);
+        if left < grant.memory {
+            tracing::info!(job = %id, slice = %grant.slice, had = grant.memory, left, "a soft slice gives back what it does not need");
+            grant.memory = left;
+            if let Some(slice) = self.slices.get_mut(&grant.slice) {
+                slice.memory = left;
+            }
+            job.note = Some(format!(
+                "its soft slice has given back what its forecast does not need, and has {}",
+                Bytes(left)
+            ));
+            self.dirty = true;
+            self.changed(id);
+        }
+        left
+    }
+
+    /// A job will need no more than this. Told where its lease has a grain or more beyond that, and as the figure changes.
+    pub(super) fn tell_enough(&mut self, id: JobId, need: u64, now: f64) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        let Some(slice) = self.soft_slice(job) else { return };
+        let grain = self.soft.settings.cut(self.gpus[slice.gpu].gpu.memory).grain;
+        let is_less = need.saturating_add(grain) <= slice.memory;
+        let told = self.soft.enough.get(&id);
+        if is_less && told.is_none_or(|told| need.abs_diff(*told) >= grain) {
+            self.soft.enough.insert(id, need);
+            let need = Need { device_bytes: need };
+            self.step(now, Event::Enough { job: id, need });
+        }
     }
 
     /// Answers the job's processes that wait, after the state file has been written. The cap in the page is what holds;
@@ -282,6 +342,12 @@ impl Owner {
         let slice = self.slices.get(&job.grant.as_ref()?.slice)?;
         (slice.origin == Origin::Soft).then_some(slice)
     }
+}
+
+/// The bytes of the cap that a job's processes were started with.
+fn first_cap(environment: &[(String, String)]) -> Option<u64> {
+    let (_, cap) = environment.iter().find(|(name, _)| name == "MIGM_CAP")?;
+    cap.split(':').next()?.parse().ok()
 }
 
 fn answer(raise: Raise, cap: u64) -> Output {

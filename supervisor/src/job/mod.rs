@@ -18,7 +18,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use migm_shared::ids::BatchId;
+use migm_shared::ids::{AttemptId, BatchId};
 use nix::sys::signal::Signal;
 
 use crate::control::start::Wanted;
@@ -135,6 +135,12 @@ pub fn monotonic() -> f64 {
     // The kernel has this clock; without it all times would be zero, which harms no job.
     nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
         .map_or(0.0, |time| time.tv_sec() as f64 + time.tv_nsec() as f64 * 1e-9)
+}
+
+/// The attempt of a job that this process belongs to, where it runs under `migm run` itself.
+#[must_use]
+pub fn outer_attempt() -> Option<AttemptId> {
+    std::env::var("MIGM_ATTEMPT").ok()?.parse().ok()
 }
 
 /// Says a line on standard error. A closed standard error stops no job.

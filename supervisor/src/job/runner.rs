@@ -149,7 +149,11 @@ fn submission(order: &Order, input: &Input, nonce: u64) -> Submission {
         mem: order.mem,
         iterations: order.iterations,
         movable: input.is_repeatable(),
-        visible_devices: std::env::var("CUDA_VISIBLE_DEVICES").ok(),
+        // Within another job that variable is its slice, and no wish of the user.
+        visible_devices: match super::outer_attempt() {
+            None => std::env::var("CUDA_VISIBLE_DEVICES").ok(),
+            Some(_) => None,
+        },
         use_existing: order.use_existing,
         batch: order.batch,
         part: order.part.clone(),
@@ -287,6 +291,12 @@ impl Runner {
         let mut figures = self.page.figures();
         let mut predicted = None;
         if let Some(last) = &self.last {
+            // What a lease grew to is the supervisor's to tell.
+            for (mine, told) in self.attempts.iter_mut().zip(&last.attempts) {
+                if mine.slice == told.slice {
+                    mine.memory = mine.memory.max(told.memory);
+                }
+            }
             figures.device = last.figures.device;
             figures.allocated = figures.allocated.or(last.figures.allocated);
             predicted = last.predicted_peak_bytes;

@@ -227,7 +227,7 @@ fn unowned(node: &impl Node, device: u32) -> Result<Vec<String>, Failure> {
 }
 
 fn ask() -> Result<Vec<GpuStatus>, ClientError> {
-    let mut client = Client::first_of(&Wanted::default().places())?;
+    let mut client = Client::first_of(&Wanted::default().any_places())?;
     client.ask(&Request::Status, LIMIT, |reply| match reply {
         Reply::Status(node) => Some(node.gpus),
         _ => None,

@@ -33,6 +33,7 @@ impl Runner {
             outcome: None,
             status: None,
             why: None,
+            memory: grant.memory,
         });
         if number == 1 {
             let given = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
