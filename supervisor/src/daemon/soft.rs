@@ -251,7 +251,8 @@ impl Owner {
         }
         let first = first_cap(&grant.environment).unwrap_or(grant.memory);
         let floor = memory.max(first).min(grant.memory);
-        let caps = (0..DEVICES).filter_map(|device| page.lower_cap(device, floor));
+        let counters = page.counters();
+        let caps = (0..DEVICES).filter_map(|device| counters.lower_cap(device, floor));
         let left = caps.max().unwrap_or(floor).min(grant.memory);
         if left < grant.memory {
             tracing::info!(job = %id, slice = %grant.slice, had = grant.memory, left, "a soft slice gives back what it does not need");
@@ -322,11 +323,10 @@ impl Owner {
             return;
         };
         if let (Some(_), Some(page)) = (self.soft_slice(job), &job.page) {
-            let capped = (0..DEVICES).filter(|device| page.cap(*device).is_some());
-            let each = capped
-                .filter_map(|device| page.correct_contexts(device, unaccounted))
-                .fold(None, |_, each| Some(each));
-            self.soft.context = each.or(self.soft.context);
+            for device in (0..DEVICES).filter(|device| page.cap(*device).is_some()) {
+                let each = page.correct_contexts(device, unaccounted);
+                self.soft.context = each.or(self.soft.context);
+            }
         }
     }
 
