@@ -251,8 +251,7 @@ impl Owner {
         }
         let first = first_cap(&grant.environment).unwrap_or(grant.memory);
         let floor = memory.max(first).min(grant.memory);
-        let counters = page.counters();
-        let caps = (0..DEVICES).filter_map(|device| counters.lower_cap(device, floor));
+        let caps = (0..DEVICES).filter_map(|device| page.lower_cap(device, floor));
         let left = caps.max().unwrap_or(floor).min(grant.memory);
         if left < grant.memory {
             tracing::info!(job = %id, slice = %grant.slice, had = grant.memory, left, "a soft slice gives back what it does not need");
