@@ -285,6 +285,7 @@ fn instances(node: &dyn Node, gpu: &Gpu, ours: &[SliceRecord]) -> Result<(Vec<Sl
             uuid: one.uuid,
             memory: one.memory.unwrap_or(0),
             job: None,
+            ends_s: None,
         }
     });
     Ok((slices.collect(), grid))

@@ -370,6 +370,8 @@ pub struct SliceStatus {
     pub memory: u64,
     /// Who holds it.
     pub job: Option<JobId>,
+    /// Seconds until that job ends at its pace so far; `None` where it is not known how many iterations it runs.
+    pub ends_s: Option<f64>,
 }
 
 /// A GPU as the supervisor sees it.

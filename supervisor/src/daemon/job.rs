@@ -82,6 +82,23 @@ pub struct Ending {
 }
 
 impl Job {
+    /// How many iterations it runs, by the user's word or by earlier runs. Of a job that marks none now, the
+    /// clock must tell.
+    #[must_use]
+    pub fn iterations(&self) -> Option<u64> {
+        let learnt = self.learnt.horizon().filter(|_| self.track.iteration() > 0);
+        self.submission.iterations.or(learnt)
+    }
+
+    /// Seconds until the running attempt is over, at the pace of its first `spent` seconds.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "iterations are far below 2^53")]
+    pub fn seconds_left(&self, spent: f64) -> Option<f64> {
+        let done = Some(self.track.iteration()).filter(|&done| done > 0)?;
+        let left = self.iterations()?.saturating_sub(done);
+        Some(left as f64 * spent / done as f64)
+    }
+
     /// A job that waits.
     #[must_use]
     pub fn new(id: JobId, submission: Submission, uid: u32) -> Self {

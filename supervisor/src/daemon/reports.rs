@@ -15,7 +15,6 @@ use super::slices::Origin;
 use super::soft::Raise;
 use crate::control::{AttemptRecord, Grant, Inputs, JobState, Stakes, Submission, Verdict};
 use crate::job::page::JobPage;
-use crate::job::record::Clock;
 use crate::memory;
 use crate::schedule::{Event, Need};
 
@@ -232,6 +231,7 @@ impl Owner {
 
     /// Looks at the forecast of a job, and tells the scheduler where it will not fit.
     fn consider(&mut self, id: JobId, now: f64) {
+        let clock = self.clock();
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let memory = match job.state {
             JobState::Running => job.grant.as_ref().map_or(0, |grant| grant.memory),
@@ -239,14 +239,8 @@ impl Owner {
             _ => return,
         };
         let besides = job.unaccounted.or(self.context_cost).unwrap_or(0);
-        let clock = Clock {
-            simulated: self.settings.simulated,
-            time_scale: self.settings.time_scale,
-        };
-        // Earlier runs tell of iterations; of a job that marks none now, the clock must tell.
-        let horizon = job.learnt.horizon().filter(|_| job.track.iteration() > 0);
         let weighed = job.track.weigh(Against {
-            iterations: job.submission.iterations.or(horizon),
+            iterations: job.iterations(),
             slice: memory,
             unaccounted: besides,
             work_done: job

@@ -190,6 +190,7 @@ mod tests {
             uuid: None,
             memory: u64::from(size) * 5_000_000_000,
             job: job.map(JobId),
+            ends_s: None,
         };
         let mut running = job(1, "grow", "mixed", vec![attempt("1g.5gb", 1.0, None, None)]);
         running.state = JobState::Running;

@@ -201,9 +201,12 @@ pub(super) fn shown(node: &impl Node, device: u32, uuid: &str) -> Result<Vec<Str
     let shown = |slice: &crate::control::SliceStatus| {
         // A slice on its way in or out has a job or none and goes by itself.
         let state = match slice.state.as_str() {
-            "foreign" => "foreign",
-            "idle" | "destroying" => "idle",
-            _ => "busy",
+            "foreign" => "foreign".to_owned(),
+            "idle" | "destroying" => "idle".to_owned(),
+            _ => match slice.ends_s {
+                Some(seconds) => format!("busy:{seconds:.1}s"),
+                None => "busy".to_owned(),
+            },
         };
         format!("{}@{}={state}", slice.profile, slice.start)
     };
