@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use migm_shared::ids::{Incarnation, JobId};
-use migm_supervisor::layout::{Placement, Profile, Rules, Table, base};
+use migm_supervisor::layout::{Goal, Placement, Profile, Rules, Table, base};
 use migm_supervisor::memory::{Method, Observation};
 use migm_supervisor::schedule::{Action, Event, GpuIndex, Need, Policy, Scheduler};
 
@@ -80,7 +80,11 @@ fn main() {
     .collect();
     let whole = table.full();
     measure("plan, 7 idle slices fused into the whole GPU", 1_000, || {
-        black_box(table.plan_for(&[], &idle, whole));
+        let goal = Goal::OneMore {
+            profile: whole,
+            keeping: &[],
+        };
+        let _ = black_box(table.transition(&[], &idle, goal));
     });
     let table = Arc::new(table);
     measure("scheduler, 64 jobs from arrival to end", 100, || {
@@ -118,7 +122,11 @@ fn run_batch(table: Arc<Table>) -> usize {
                 Action::Destroy { slice } => events.push(Event::Destroyed { slice }),
                 Action::Grant { job, .. } => events.push(Event::Ended { job, again: None }),
                 Action::Move { .. } | Action::Refuse { .. } => {}
-                Action::Look { .. } | Action::Lease { .. } | Action::Grow { .. } | Action::Stay { .. } => {}
+                Action::Look { .. }
+                | Action::Lease { .. }
+                | Action::Grow { .. }
+                | Action::Shrink { .. }
+                | Action::Stay { .. } => {}
             }
         }
         next += 1;

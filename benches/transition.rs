@@ -93,10 +93,12 @@ fn main() {
             let pinned: Vec<Slot> = from.iter().step_by(2).copied().collect();
             let idle: Vec<Slot> = from.iter().skip(1).step_by(2).copied().collect();
             for profile in (0..five.profiles().len()).map(ProfileIndex) {
-                let goal = match keeping {
-                    true => Goal::OneMoreKeepingIdle(profile),
-                    false => Goal::OneMore(profile),
+                let kinds: Vec<ProfileIndex> = match keeping {
+                    true => idle.iter().map(|slot| slot.0).collect(),
+                    false => Vec::new(),
                 };
+                let keeping = &kinds;
+                let goal = Goal::OneMore { profile, keeping };
                 seconds.push(timed(|| {
                     let _ = black_box(five.transition(&pinned, &idle, goal));
                 }));
@@ -118,8 +120,13 @@ fn main() {
     let small = seven.profile_named("1g.5gb+me").expect("a profile");
     let mut seconds = Vec::new();
     for from in &known {
+        let keeping: Vec<ProfileIndex> = from.iter().map(|slot| slot.0).collect();
+        let goal = Goal::OneMore {
+            profile: small,
+            keeping: &keeping,
+        };
         seconds.push(timed(|| {
-            let _ = black_box(seven.transition(&[], from, Goal::OneMoreKeepingIdle(small)));
+            let _ = black_box(seven.transition(&[], from, goal));
         }));
     }
     report("one more of all profiles, idle slices kept", seconds);

@@ -14,6 +14,7 @@ fn run(folder: &TempDir, args: &[&str]) -> Output {
     Command::new(migm())
         .args(args)
         .current_dir(folder.path())
+        .env("MIGM_HISTORY", "off")
         .env("MIGM_SOCKET", folder.path().join("none"))
         .stdin(Stdio::null())
         .output()
@@ -292,4 +293,42 @@ fn why_not_of_bad_input_is_one_line_and_2() {
         assert_eq!(code, Some(2), "{args:?}: {line}");
         assert!(line.contains(words), "{args:?}: {line}");
     }
+}
+
+/// What a job's program finds: its attempt and its slice.
+const SHOW: &str = "echo $MIGM_ATTEMPT $CUDA_VISIBLE_DEVICES; exit 7";
+
+#[test]
+fn a_run_within_a_run_is_part_of_the_outer_job_unless_told_otherwise() {
+    let place = support::Place::simulated(&["--mig", "--time-scale", "0.05"]);
+    let migm = migm();
+    let run = |inner: &[&str]| {
+        let mut command = place.migm(&["run", "--", "sh", "-c"]);
+        // The outer program tells its own attempt first.
+        command.arg(format!("({}); \"$0\" \"$@\"", SHOW.replace("; exit 7", "")));
+        let output = command.arg(&migm).args(inner).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        let seen = String::from_utf8(output.stdout).unwrap();
+        let lines: Vec<String> = seen.lines().map(str::to_owned).collect();
+        (output.status.code(), lines, said)
+    };
+    let (code, seen, said) = run(&["run", "--mem", "9G", "--", "sh", "-c", SHOW]);
+    assert_eq!(code, Some(7), "{said}");
+    assert_eq!((seen.len(), &seen[0]), (2, &seen[1]), "{said}");
+    let lines: Vec<&str> = said.lines().filter(|line| line.contains("--own-slice")).collect();
+    assert_eq!(lines.len(), 1, "{said}");
+    let attempt = seen[0].split(' ').next().unwrap();
+    assert!(
+        lines[0].contains(&format!("within attempt {attempt} of another")),
+        "{said}"
+    );
+    let (code, seen, said) = run(&["run", "--own-slice", "--mem", "9G", "--", "sh", "-c", SHOW]);
+    assert_eq!(code, Some(7), "{said}");
+    let apart = |index: usize| {
+        let parts = |line: &String| line.split(' ').nth(index).unwrap().to_owned();
+        parts(&seen[0]) != parts(&seen[1])
+    };
+    assert!(apart(0) && apart(1), "{seen:?}");
+    let (code, _, said) = run(&["run", "--", "no-such-program"]);
+    assert_eq!(code, Some(127), "{said}");
 }

@@ -39,7 +39,8 @@ fn program_of(runner: &Child) -> nix::unistd::Pid {
         let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", runner.id())).ok()?;
         let plays = |pid: &&str| {
             let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            line.split(|byte| *byte == 0).any(|word| word == b"play")
+            // A child that has not come to its exec yet has the runner's own words, of which `play` is a later one.
+            line.split(|byte| *byte == 0).nth(1) == Some(b"play")
         };
         children
             .split_whitespace()

@@ -113,7 +113,10 @@ impl Daemon {
         let mut child = self.child.take().unwrap();
         // SAFETY: the pid is that of a child not yet waited for.
         unsafe { libc::kill(child.id().cast_signed(), libc::SIGTERM) };
-        assert!(child.wait().unwrap().success());
+        let ended = eventually("the end of the supervisor", PATIENCE, || {
+            child.try_wait().unwrap()
+        });
+        assert!(ended.success(), "{ended}");
     }
 
     /// The machine behind it, as long as the answer lives: the choice of a machine is the process's.
@@ -428,6 +431,169 @@ fn a_gpu_lost_in_a_reshape_is_put_aside_and_the_other_goes_on() {
     );
     there.end(&on_1);
     waits.end(&grant);
+}
+
+/// Each profile name means something else on each, and so does each table.
+#[test]
+fn gpus_of_two_kinds_each_get_what_fits_them_and_neither_waits_for_the_other() {
+    let daemon = Daemon::start("a100-40gb:1,a30-24gb:1");
+    let on = |grant: &Grant| if grant.gpu.contains("A30") { "A30" } else { "A100" };
+    // The tightest of both: 1g.5gb has 4.75 GiB, 1g.6gb has 5.8.
+    let mut jobs = Vec::new();
+    for (mem, profile, gpu) in [
+        (4_000_000_000, "1g.5gb", "A100"),
+        (5_500_000_000, "1g.6gb", "A30"),
+        (20_000_000_000, "4g.20gb", "A100"),
+        (11_000_000_000, "2g.12gb", "A30"),
+    ] {
+        let mut job = Job::submit(&daemon, mem);
+        let grant = job.grant();
+        assert_eq!((grant.profile.as_str(), on(&grant)), (profile, gpu));
+        jobs.push((job, grant));
+    }
+    let status = daemon.status();
+    assert!(status.gpus[0].name.contains("A100") && status.gpus[1].name.contains("A30"));
+    let kinds = |index: usize| {
+        let slices = status.gpus[index].slices.iter();
+        slices.map(|slice| slice.profile.as_str()).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (kinds(0), kinds(1)),
+        (vec!["4g.20gb", "1g.5gb"], vec!["1g.6gb", "2g.12gb"])
+    );
+    // One refuses whatever is asked of it: who needs no more than the other has gets it there.
+    daemon.faults("gpu1/create-gi@1x1000=insufficient-resources");
+    let mut spills = Job::submit(&daemon, 5_600_000_000);
+    let grant = spills.grant();
+    assert_eq!((grant.profile.as_str(), on(&grant)), ("2g.10gb", "A100"));
+    spills.end(&grant);
+    // One is lost: its jobs are told, and the other runs on and serves.
+    daemon.faults("gpu1/0s=lost");
+    let status = eventually("the A30 put aside", PATIENCE, || {
+        let status = daemon.status();
+        (status.gpus[1].mode == "lost").then_some(status)
+    });
+    assert_eq!(status.gpus[0].mode, "mig");
+    let said = daemon.migm(&["status"]);
+    let said = String::from_utf8(said.stdout).unwrap();
+    assert!(said.contains("A100") && said.contains("lost"), "{said}");
+    let grant = run(&daemon, 4_500_000_000);
+    assert_eq!(on(&grant), "A100");
+    daemon.faults("");
+    eventually("the A30 is back", PATIENCE, || {
+        (daemon.status().gpus[1].mode == "mig").then_some(())
+    });
+    for (job, grant) in jobs {
+        job.end(&grant);
+    }
+    assert_eq!(on(&run(&daemon, 5_500_000_000)), "A30");
+}
+
+/// A machine of two GPUs of which the first alone is cut, and a supervisor there.
+fn half_cut(permission: Option<&str>) -> (Place, Killed) {
+    let mut place = Place::simulated(&["--gpu", "h100-80gb:2", "--time-scale", SCALE]);
+    assert_eq!(node(&place, &["enable-mig", "--device", "0"]).0, Some(0));
+    if let Some(kind) = permission {
+        place.set("SIMGPU_NO_PERMISSION", kind);
+    }
+    let child = place.migm(&["supervisor"]).stderr(Stdio::null()).spawn().unwrap();
+    let supervisor = Killed(child);
+    let modes = eventually("the supervisor answers", PATIENCE, || {
+        let output = place.migm(&["status", "--json"]).output().unwrap();
+        let status: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
+        let gpus = status["gpus"].as_array()?.clone();
+        Some(
+            gpus.iter()
+                .map(|gpu| gpu["mode"].as_str().unwrap().to_owned())
+                .collect::<Vec<_>>(),
+        )
+    });
+    assert_eq!(modes, ["mig", "soft"]);
+    (place, supervisor)
+}
+
+/// One job that needs so much: the profile and bytes of its only attempt.
+fn granted(place: &Place, mem: &str, program: &[&str]) -> (String, u64) {
+    let report = place.path().join(format!("{mem}.json"));
+    let mut command = place.migm(&["run", "--mem", mem, "--report"]);
+    let output = command.arg(&report).arg("--").args(program).output().unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let said: serde_json::Value = serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap();
+    let attempt = &said["attempts"][0];
+    (
+        attempt["profile"].as_str().unwrap().to_owned(),
+        attempt["memory"].as_u64().unwrap(),
+    )
+}
+
+#[test]
+fn where_one_gpu_is_cut_and_one_is_shared_both_serve() {
+    let (place, _supervisor) = half_cut(None);
+    // A slice that isolates comes first; beside it, what is too much for the rest of that GPU is shared.
+    let inner = [
+        support::migm().display().to_string(),
+        "run --own-slice --mem 70G --report inner.json -- true".into(),
+    ];
+    let script = format!("cd {} && {} {}", place.path().display(), inner[0], inner[1]);
+    let (profile, _) = granted(&place, "60G", &["sh", "-c", &script]);
+    assert_eq!(profile, "7g.80gb");
+    let inner: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(place.path().join("inner.json")).unwrap()).unwrap();
+    assert_eq!(
+        (&inner["attempts"][0]["profile"], &inner["attempts"][0]["memory"]),
+        (&"soft".into(), &70_000_000_000_u64.into())
+    );
+}
+
+#[test]
+fn without_the_right_to_cut_jobs_go_to_the_gpu_that_is_shared() {
+    let (place, _supervisor) = half_cut(Some("config"));
+    // The first finds out, the second is let in although it is known by then.
+    for mem in ["5G", "6G"] {
+        let bytes = mem[..1].parse::<u64>().unwrap() * 1_000_000_000;
+        assert_eq!(granted(&place, mem, &["true"]), ("soft".to_owned(), bytes));
+    }
+    // Who wants the other one, or more than the shared one has, hears why there is no slice.
+    for (name, value, mem) in [("CUDA_VISIBLE_DEVICES", "0", "5G"), ("UNUSED", "", "90G")] {
+        let mut command = place.migm(&["run", "--mem", mem, "--", "true"]);
+        let output = command.env(name, value).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(125), "{said}");
+        assert!(
+            said.contains("NO_PERMISSION") && said.contains("--use-existing"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn a_supervisor_ends_although_the_driver_never_answers() {
+    let mut daemon = Daemon::start("a100-40gb");
+    // Some minutes of wall time.
+    daemon.faults("change@1=10000000ms");
+    let _waits = Job::submit(&daemon, 4_000_000_000);
+    eventually("a create in hand", PATIENCE, || {
+        let status = daemon.status();
+        let slices = &status.gpus[0].slices;
+        slices.iter().any(|slice| slice.state == "creating").then_some(())
+    });
+    daemon.terminate();
+}
+
+#[test]
+fn a_supervisor_whose_simulated_gpu_is_taken_away_ends_when_asked() {
+    let mut daemon = Daemon::start("a100-40gb");
+    let mut job = Job::submit(&daemon, 4_000_000_000);
+    let grant = job.grant();
+    let id = daemon.state()["simulated"]["id"].as_str().unwrap().to_owned();
+    simgpu::files::remove(&id).unwrap();
+    job.end(&grant);
+    daemon.terminate();
+    assert!(!daemon.path("migm.sim").exists(), "something of it was left");
 }
 
 #[test]
@@ -755,6 +921,35 @@ impl Node for Counting {
     }
     fn processes(&self, gpu: u32) -> Result<Vec<Process>, NodeError> {
         self.read(self.node.processes(gpu))
+    }
+}
+
+/// Beside its two changes a step reads back, and looks up what it has no handle of.
+#[test]
+fn a_step_asks_the_driver_for_its_two_changes_and_what_it_reads_back() {
+    let daemon = Daemon::start("a100-40gb");
+    let driver = daemon.driver();
+    let calls = || (driver.node.calls().changes(), driver.node.calls().reads());
+    let since = |before: (u64, u64)| (calls().0 - before.0, calls().1 - before.1);
+    // The kinds of compute instance are asked for once.
+    let (kind, place) = driver.slot(0, "2g.10gb", 4);
+    let made = driver.node.create(0, &kind, place).unwrap();
+    driver.node.destroy(0, made.gi).unwrap();
+    for others in 0..4_u32 {
+        let before = calls();
+        let made = driver.node.create(0, &kind, place).unwrap();
+        let created = since(before);
+        assert!(made.uuid.is_some() && made.memory.is_some(), "{made:?}");
+        // Both instances made and read back; the GPU, the number of MIG devices, the UUID and memory of this one,
+        // and three for each that stands before it and for itself.
+        let walked = 3 * u64::from(others + 1);
+        assert_eq!(created.0, 2);
+        assert!(created.1 <= 2 + 4 + walked, "{created:?} beside {others}");
+        let before = calls();
+        driver.node.destroy(0, made.gi).unwrap();
+        // The GPU and both instances looked up, and one look that it is gone.
+        assert_eq!(since(before), (2, 4), "beside {others}");
+        driver.make(0, "1g.5gb", others);
     }
 }
 

@@ -216,7 +216,40 @@ fn a_growing_job_is_never_relaunched_while_there_is_room() {
     );
     job.ends_well();
     assert_eq!(shared.outcomes("grower"), ["done"], "{}", shared.log());
-    assert!(shared.report("grower")["peak_bytes"].as_u64().unwrap() > 4 * GIB);
+    let report = shared.report("grower");
+    assert!(report["peak_bytes"].as_u64().unwrap() > 4 * GIB);
+    // The attempt tells what its lease had grown to, in the report and in the status.
+    let had = report["attempts"][0]["memory"].as_u64().unwrap();
+    assert!(had >= grown, "{report:#}");
+    assert_eq!(report["attempts"][0]["profile"], "soft");
+    assert_eq!(shared.job("grower").unwrap()["attempts"][0]["memory"], had);
+}
+
+/// A job's second program needs little of what the first made its lease grow to.
+#[test]
+fn a_lease_gives_back_what_it_does_not_need_to_a_job_that_waits() {
+    let shared = Shared::new("");
+    let script = "\"$0\" play decoder --start 1Gi --growth 512Mi --iterations 40 && \
+                  exec \"$0\" play stencil --size 1024 --iterations 100000";
+    let mut command = shared.command("first", &["--mem", "2Gi"]);
+    command.args(["sh", "-c", script]).arg(support::migm());
+    let first = Job(command.spawn().unwrap());
+    let grown = eventually("its lease has grown", LIMIT, || {
+        shared.lease().filter(|bytes| *bytes > 20 * GIB)
+    });
+    let second = shared.run("second", &["--mem", "30Gi"], &["lu", "--iterations", "1"]);
+    second.ends_well();
+    let left = shared.lease().unwrap();
+    assert!(
+        (2 * GIB..=10 * GIB).contains(&left),
+        "{left} of {grown}: {}",
+        shared.log()
+    );
+    let attempts = shared.job("first").unwrap()["attempts"].clone();
+    assert_eq!(attempts.as_array().unwrap().len(), 1, "{attempts}");
+    assert!(attempts[0]["memory"].as_u64().unwrap() >= grown, "{attempts}");
+    assert!(shared.log().contains("gives back what it does not need"));
+    first.stop();
 }
 
 /// A jump has no forecast: the allocation itself asks, and waits until its lease has grown.

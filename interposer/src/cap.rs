@@ -232,7 +232,7 @@ pub unsafe fn show_memory(real: impl FnOnce() -> Status, free: *mut usize, total
     let status = real();
     if status == SUCCESS
         && let Some((attached, device)) = current()
-        && let Some(cap) = attached.page.cap(device)
+        && let Some(cap) = attached.page.show_cap(device)
     {
         let left = cap.saturating_sub(attached.page.charged(device));
         // SAFETY: as the caller says.
@@ -252,7 +252,8 @@ pub unsafe fn show_total(real: impl FnOnce() -> Status, bytes: *mut usize, ordin
     let status = real();
     if status == SUCCESS {
         // Before the first allocation nothing of the job's page is known, but the runner's figure.
-        let raised = attach::already().and_then(|attached| attached.page.cap(attached.device_of(ordinal)?));
+        let raised =
+            attach::already().and_then(|attached| attached.page.show_cap(attached.device_of(ordinal)?));
         // SAFETY: as the caller says.
         unsafe { at_most(bytes, raised.unwrap_or_else(|| CAP.load(Relaxed))) };
     }

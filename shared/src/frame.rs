@@ -20,7 +20,7 @@ use bincode::{Decode, Encode};
 pub const MAGIC: [u8; 4] = *b"MIGM";
 /// The version that this build speaks. 2: samples say what marks an iteration, an out-of-memory event says
 /// which kind of memory was most, and a capped process may ask for a raise.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// Bytes before the body.
 pub const HEADER: usize = 12;
 /// No message has a longer body, and no decoded value claims more memory.

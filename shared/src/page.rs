@@ -39,7 +39,7 @@ pub use tally::Tally;
 /// The first eight bytes of a page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"MIGMPAGE");
 /// The layout below; a page of another layout is not used.
-pub const LAYOUT: u64 = 3;
+pub const LAYOUT: u64 = 4;
 /// Devices that a job can use at once.
 pub const DEVICES: usize = 16;
 /// Processes of one job that can be counted at once.
@@ -128,6 +128,8 @@ pub struct DeviceTotals {
     claimed: AtomicU64,
     /// What the contexts of capped processes are taken to cost.
     contexts: AtomicU64,
+    /// The largest cap that a program has been shown as its device's memory.
+    shown: AtomicU64,
 }
 
 /// One lane of a process's figures on one device. Bytes and counts.
@@ -194,6 +196,7 @@ impl DeviceTotals {
             cap: ZERO,
             claimed: ZERO,
             contexts: ZERO,
+            shown: ZERO,
         }
     }
 }
@@ -416,6 +419,7 @@ impl CounterPage {
         }
         for device in &self.devices {
             device.cap.store(0, SeqCst);
+            device.shown.store(0, SeqCst);
         }
     }
 }

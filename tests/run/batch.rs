@@ -23,6 +23,7 @@ fn open(scripted: &Scripted, text: &str) -> (Child, Peer) {
     let mut command = Command::new(migm());
     command
         .args(["batch", "b.toml", "--json"])
+        .env("MIGM_HISTORY", "off")
         .env("MIGM_SOCKET", scripted.socket());
     command.current_dir(scripted.folder()).stdin(Stdio::null());
     let child = command
@@ -109,6 +110,7 @@ fn ended(outcome: Outcome) -> Vec<AttemptRecord> {
         outcome: Some(outcome),
         status: Some(0),
         why: None,
+        memory: 0,
     }]
 }
 

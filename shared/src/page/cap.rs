@@ -39,6 +39,44 @@ impl CounterPage {
         }
     }
 
+    /// Lowers a device's cap to `bytes`, but never below what is charged to the job there or what a program has been
+    /// shown. The cap afterwards; `None` where there is none. Caps are raised and lowered by one party alone.
+    ///
+    /// The cap is lowered first and looked at then: whoever claims sees the new cap, or is seen here, and then the
+    /// cap goes back to what it was. The same holds for whoever is being shown it.
+    #[must_use]
+    pub fn lower_cap(&self, device: usize, bytes: u64) -> Option<u64> {
+        let before = self.cap(device)?;
+        let totals = self.devices.get(device)?;
+        let least = || self.charged(device).max(totals.shown.load(SeqCst));
+        let floor = bytes.max(least()).max(1);
+        if floor >= before {
+            return Some(before);
+        }
+        if let Err(other) = totals.cap.compare_exchange(before, floor, SeqCst, SeqCst) {
+            return Some(other);
+        }
+        if least() <= floor {
+            return Some(floor);
+        }
+        totals.cap.fetch_max(before, SeqCst);
+        Some(before)
+    }
+
+    /// A device's cap, to be shown to a program as the memory of its device: it plans by that, so the cap is not
+    /// lowered below it any more.
+    #[must_use]
+    pub fn show_cap(&self, device: usize) -> Option<u64> {
+        let totals = self.devices.get(device)?;
+        loop {
+            let cap = self.cap(device)?;
+            totals.shown.fetch_max(cap, SeqCst);
+            if self.cap(device) == Some(cap) {
+                return Some(cap);
+            }
+        }
+    }
+
     /// A device's cap.
     #[must_use]
     pub fn cap(&self, device: usize) -> Option<u64> {
@@ -76,9 +114,10 @@ impl CounterPage {
         let (Some(totals), Some(lanes)) = (self.devices.get(device), self.lanes.get(slot)) else {
             return Ok(());
         };
-        let cap = self.cap(device).unwrap_or(u64::MAX);
         totals.claimed.fetch_add(bytes, SeqCst);
         let with_it = self.charged(device);
+        // After the claim: whoever lowers the cap sees the claim, or it is the lowered cap that is read here.
+        let cap = self.cap(device).unwrap_or(u64::MAX);
         if with_it <= cap {
             lanes[0][device].claimed.fetch_add(bytes, SeqCst);
             return Ok(());
@@ -210,6 +249,60 @@ mod tests {
         page.charge_context(slots[0], device, 7);
         page.leave(page.occupants()[1]);
         assert_eq!(page.charged(device), 55, "it took its part along");
+    }
+
+    #[test]
+    fn a_cap_is_lowered_to_what_is_held_or_shown_at_most() {
+        let (page, device) = page!();
+        let slot = page.join(1, 1, 1).unwrap();
+        assert_eq!(page.lower_cap(device, 10), None, "no cap");
+        page.set_cap(device, 100);
+        page.charge_context(slot, device, 20);
+        page.claim(slot, device, 30).unwrap();
+        assert_eq!(page.lower_cap(device, 200), Some(100), "it is no raise");
+        assert_eq!(page.lower_cap(device, 60), Some(60));
+        assert_eq!(page.lower_cap(device, 10), Some(50), "a claim counts as held");
+        page.drop_claim(slot, device, 30);
+        page.raise_cap(device, 80);
+        assert_eq!(page.show_cap(device), Some(80));
+        page.raise_cap(device, 90);
+        assert_eq!(page.lower_cap(device, 10), Some(80));
+        page.next_attempt();
+        page.set_cap(device, 70);
+        assert_eq!(
+            page.lower_cap(device, 10),
+            Some(20),
+            "shown to the attempt before"
+        );
+    }
+
+    #[test]
+    fn a_lowered_cap_and_a_claim_never_miss_each_other() {
+        use std::sync::atomic::AtomicBool;
+        let (page, device) = page!();
+        let slot = page.join(1, 1, 1).unwrap();
+        let has = AtomicBool::new(false);
+        page.set_cap(device, 100);
+        std::thread::scope(|scope| {
+            let claimer = scope.spawn(|| {
+                for _ in 0..50_000 {
+                    if page.claim(slot, device, 60).is_ok() {
+                        has.store(true, SeqCst);
+                        std::thread::yield_now();
+                        has.store(false, SeqCst);
+                        page.drop_claim(slot, device, 60);
+                    }
+                }
+            });
+            while !claimer.is_finished() {
+                match page.lower_cap(device, 50) {
+                    // Nobody has more, and nobody gets more.
+                    Some(50) => (0..20).for_each(|_| assert!(!has.load(SeqCst))),
+                    other => assert!(matches!(other, Some(60 | 100)), "{other:?}"),
+                }
+                page.raise_cap(device, 100);
+            }
+        });
     }
 
     #[test]

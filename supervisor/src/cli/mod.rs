@@ -8,6 +8,8 @@ use clap::{Parser, Subcommand};
 
 mod batch;
 mod demo;
+mod explain;
+mod history;
 mod layout;
 mod node;
 mod play;
@@ -28,6 +30,10 @@ pub mod exit {
     pub const NO_GPU: u8 = 3;
     /// `run` itself failed, not its program.
     pub const RUN_FAILED: u8 = 125;
+    /// `run`: the program cannot be executed.
+    pub const NOT_EXECUTABLE: u8 = 126;
+    /// `run`: there is no such program.
+    pub const NOT_FOUND: u8 = 127;
 }
 
 /// Runs GPU jobs, unmodified, each on the tightest MIG slice that holds it.
@@ -44,6 +50,8 @@ enum Command {
     Batch(batch::Args),
     Demo(demo::Args),
     Status(status::Args),
+    Explain(explain::Args),
+    History(history::Args),
     Node(node::Args),
     Layout(layout::Args),
     Predict(predict::Args),
@@ -92,6 +100,8 @@ pub fn main() -> ExitCode {
         Command::Batch(args) => batch::main(args),
         Command::Demo(args) => demo::main(args),
         Command::Status(args) => status::main(args),
+        Command::Explain(args) => explain::main(&args),
+        Command::History(args) => history::main(&args),
         Command::Node(args) => node::main(args),
         Command::Layout(args) => layout::main(&args),
         Command::Predict(args) => predict::main(&args),

@@ -189,7 +189,7 @@ fn records(places: &[PathBuf]) -> Vec<SliceRecord> {
 }
 
 fn list(options: &Options) -> Result<ExitCode, Failure> {
-    let places = wanted(options).places();
+    let places = wanted(options).any_places();
     let machine = Machine::open(options, &places)?;
     let told = status(&places);
     let ours = records(&places);
@@ -285,6 +285,7 @@ fn instances(node: &dyn Node, gpu: &Gpu, ours: &[SliceRecord]) -> Result<(Vec<Sl
             uuid: one.uuid,
             memory: one.memory.unwrap_or(0),
             job: None,
+            ends_s: None,
         }
     });
     Ok((slices.collect(), grid))
@@ -326,7 +327,7 @@ fn list_text(gpus: &[Listed], told: Option<&NodeStatus>) -> String {
 }
 
 fn change(options: &Options, on: bool) -> Result<ExitCode, Failure> {
-    let places = wanted(options).places();
+    let places = wanted(options).any_places();
     let machine = Machine::open(options, &places)?;
     let indices = indices(&machine.node, options.device)?;
     if indices.len() > 1 {
@@ -497,7 +498,7 @@ fn connect(places: &[PathBuf], sim: Option<&str>) -> Result<Client, Failure> {
 }
 
 fn clear(options: &Options) -> Result<ExitCode, Failure> {
-    let places = wanted(options).places();
+    let places = wanted(options).any_places();
     let (removed, kept, failed) = match connect_for_clear(&places, options.sim.as_deref())? {
         Some(mut client) => ask_clear(&mut client, options.device)?,
         None => (0, Vec::new(), Vec::new()),

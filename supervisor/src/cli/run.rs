@@ -1,19 +1,22 @@
 //! `migm run`: one job in the foreground.
 
 use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use migm_shared::clock;
-use migm_shared::ids::BatchId;
+use migm_shared::ids::{AttemptId, BatchId};
 use migm_shared::units::{Bytes, Seconds};
 use nix::sys::signal::Signal;
 
 use super::{Failure, exit};
+use crate::control::WorkKept;
 use crate::control::start::Wanted;
 use crate::job::environment::{self, Cap};
-use crate::job::{self, JobError, Order, signals};
+use crate::job::{self, JobError, Order, history, signals};
 
 /// Run one program on the tightest slice that holds it; its exit status is passed on
 #[derive(Debug, clap::Args)]
@@ -42,6 +45,9 @@ pub struct Args {
     /// An exit status of 0 after our signal means that the program is done, not that it was interrupted
     #[arg(long)]
     done_on_zero: bool,
+    /// Started again, the program goes on where it was: it saves its work when it is asked to stop, or always
+    #[arg(long, value_name = "WHEN", value_parser = kept, num_args = 0..=1, require_equals = true, default_missing_value = "on-signal")]
+    keeps_work: Option<WorkKept>,
     /// Read standard input to its end first, so that the program can be started again with it
     #[arg(long)]
     stdin_spool: bool,
@@ -55,6 +61,9 @@ pub struct Args {
     /// Have frameworks take device memory as they need it, where they would take most of it at the start
     #[arg(long)]
     grow_on_demand: bool,
+    /// Also within another `migm run`: get a slice of its own, where the program would run in the outer one's
+    #[arg(long)]
+    own_slice: bool,
     /// List the environment that the program would get, and run nothing
     #[arg(long)]
     explain: bool,
@@ -84,6 +93,36 @@ fn duration(given: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds.0).map_err(|_| format!("`{given}` is out of range"))
 }
 
+/// Becomes the program: what it allocates counts for the outer job, which is moved with it. Gives back why not.
+fn run_within(attempt: AttemptId, args: &Args) -> Failure {
+    let left_out = if args.report.is_some() {
+        ", without a report"
+    } else {
+        ""
+    };
+    job::say(format_args!(
+        "within attempt {attempt} of another `migm run`: the program runs on that slice{left_out}; --own-slice gets \
+         it one of its own"
+    ));
+    let Some((program, arguments)) = args.command.split_first() else {
+        return Failure::input("there is no program to run");
+    };
+    let error = std::process::Command::new(program).args(arguments).exec();
+    let status = match error.kind() {
+        ErrorKind::NotFound => exit::NOT_FOUND,
+        _ => exit::NOT_EXECUTABLE,
+    };
+    Failure::new(status, format_args!("{}: {error}", program.display()))
+}
+
+fn kept(given: &str) -> Result<WorkKept, String> {
+    match given {
+        "on-signal" => Ok(WorkKept::OnSignal),
+        "always" => Ok(WorkKept::Always),
+        other => Err(format!("`{other}` is neither on-signal nor always")),
+    }
+}
+
 pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
     let environment = environment::Wanted {
         iteration: args.iteration,
@@ -94,6 +133,11 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
         let given = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
         super::print_text(&environment.explain(given))?;
         return Ok(ExitCode::SUCCESS);
+    }
+    // A batch counts on the record of each of its jobs, and a simulated GPU is another than the outer one's.
+    let is_apart = args.own_slice || args.batch.is_some() || args.sim.is_some();
+    if let Some(attempt) = job::outer_attempt().filter(|_| !is_apart) {
+        return Err(run_within(attempt, &args));
     }
     let program = || {
         let path = Path::new(args.command.first()?);
@@ -118,6 +162,8 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
             sim: args.sim,
             ..Wanted::default()
         },
+        kept: args.keeps_work.unwrap_or_default(),
+        history: history::place(),
     };
     let status = job::runner::run(order).map_err(|error| match &error {
         JobError::Start(start) if start.is_bad_input() => Failure::input(error),

@@ -44,7 +44,7 @@ fn ask(sim: Option<String>) -> Result<(NodeStatus, Vec<u32>), ClientError> {
         sim,
         ..Wanted::default()
     };
-    let mut client = Client::first_of(&wanted.places())?;
+    let mut client = Client::first_of(&wanted.any_places())?;
     let node = client.ask(&Request::Status, LIMIT, |reply| match reply {
         Reply::Status(node) => Some(*node),
         _ => None,

@@ -2,7 +2,7 @@
 //!
 //! One job's conversation, over one connection held by its runner:
 //!
-//! 1. Runner: [`Request::Submit`], with the job's counter page as a file descriptor.
+//! 1. Runner: [`Request::About`], where something is known of the program, and [`Request::Submit`], with the job's counter page as a file descriptor.
 //!    Supervisor: [`Reply::Accepted`], then, when a slice is free, [`Reply::Grant`].
 //! 2. Runner starts the attempt: [`Request::Started`].
 //! 3. Supervisor, if the forecast says so: [`Reply::Move`]. The runner signals its process group, waits
@@ -24,8 +24,13 @@ use migm_shared::ids::{AttemptId, BatchId, Incarnation, JobId};
 use serde::{Deserialize, Serialize};
 
 pub mod client;
+mod explain;
+mod history;
 pub mod paths;
 pub mod start;
+
+pub use explain::{Decision, Explanation, Inputs, Seen, Stakes, Verdict};
+pub use history::{About, Evidence, Past, PastPeak, Point, WorkKept};
 
 /// What the user asked for, as far as the supervisor must know it. It never runs the command.
 #[derive(Clone, Debug, PartialEq, Encode, Decode, Serialize, Deserialize)]
@@ -120,6 +125,9 @@ pub struct AttemptRecord {
     pub status: Option<i32>,
     /// Why it was moved, or what was asked when memory ran out.
     pub why: Option<String>,
+    /// Bytes of the slice; of a soft slice the most that its lease had. 0 where it is not known.
+    #[serde(default)]
+    pub memory: u64,
 }
 
 /// A job's memory figures at its end or so far. Bytes and counts.
@@ -219,6 +227,14 @@ pub enum Request {
     },
     /// How many memory slices each GPU has; to draw layouts to scale.
     Grids,
+    /// What is known of the program whose job comes next. [`Reply::Explained`] comes before
+    /// [`Reply::Finished`] then.
+    About(About),
+    /// What was decided on a job, and why.
+    Explain {
+        /// Which.
+        job: JobId,
+    },
 }
 
 impl Message for Request {
@@ -281,6 +297,8 @@ pub enum Reply {
     },
     /// The answer to [`Request::Grids`], in the order of the GPUs of the status.
     Grids(Vec<u32>),
+    /// What was decided on a job, and why.
+    Explained(Box<Explanation>),
 }
 
 impl Message for Reply {
@@ -352,6 +370,8 @@ pub struct SliceStatus {
     pub memory: u64,
     /// Who holds it.
     pub job: Option<JobId>,
+    /// Seconds until that job ends at its pace so far; `None` where it is not known how many iterations it runs.
+    pub ends_s: Option<f64>,
 }
 
 /// A GPU as the supervisor sees it.

@@ -116,6 +116,32 @@ impl Wanted {
         }
     }
 
+    /// Where supervisors of the GPUs asked for may be: [`places`](Self::places), and those that were started with a
+    /// clock or a policy of their own, which whoever only looks does not know.
+    #[must_use]
+    pub fn any_places(&self) -> Vec<PathBuf> {
+        let mut places = self.places();
+        let ours = places.last().and_then(|place| place.parent());
+        let (Some(sim), Some(folder)) = (self.sim.as_deref(), ours) else {
+            return places;
+        };
+        let one = |sim: &str| sim.strip_suffix(":1").unwrap_or(sim).to_owned();
+        let started = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let notes = started.map(|entry| entry.path()).filter(|path| {
+            let note = || {
+                let text = std::fs::read_to_string(path).ok()?;
+                serde_json::from_str::<Started>(&text).ok()?.wanted.sim
+            };
+            path.extension().is_some_and(|extension| extension == "start")
+                && note().is_some_and(|started| one(&started) == one(sim))
+        });
+        let mut others: Vec<PathBuf> = notes.map(|note| note.with_extension("sock")).collect();
+        others.retain(|other| !places.contains(other));
+        others.sort();
+        places.extend(others);
+        places
+    }
+
     /// Connects to a supervisor of this kind, and starts a private one where none answers.
     ///
     /// # Errors
@@ -368,6 +394,34 @@ mod tests {
         assert!(take_lock(&socket).unwrap().is_some());
         let mode = folder.path().join("new").metadata().unwrap().mode();
         assert_eq!(mode & 0o777, 0o700);
+    }
+
+    #[test]
+    fn one_with_a_clock_or_policy_of_its_own_is_found_by_its_gpus() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = |name: &str| folder.path().join(name);
+        for (name, sim) in [
+            ("b", "a100-40gb"),
+            ("a", "a100-40gb:1"),
+            ("c", "a100-40gb:2"),
+            ("d", "a30-24gb"),
+        ] {
+            let wanted = Wanted {
+                sim: Some(sim.to_owned()),
+                time_scale: Some(0.5),
+                ..Wanted::default()
+            };
+            let mut note_file = File::create(place(name).with_extension("start")).unwrap();
+            note(&mut note_file, 1, &wanted).unwrap();
+        }
+        std::fs::write(place("e.start"), "no note").unwrap();
+        let looking = Wanted {
+            sim: Some("a100-40gb".to_owned()),
+            socket: Some(place("sim-a100-40gb.sock")),
+            ..Wanted::default()
+        };
+        let names = ["sim-a100-40gb.sock", "a.sock", "b.sock"].map(place);
+        assert_eq!(looking.any_places(), names);
     }
 
     #[test]

@@ -5,11 +5,12 @@ use std::collections::VecDeque;
 use migm_shared::ids::{Incarnation, JobId};
 
 use super::forecast::Track;
+use super::job::Job;
 use super::machine::{Answer, Order};
 use super::owner::Owner;
 use super::slices::{Origin, Slice};
 use super::state::Step;
-use crate::control::{AttemptRecord, Grant, JobState, Reply};
+use crate::control::{AttemptRecord, Grant, JobState, Reply, Verdict};
 use crate::layout::Slot;
 use crate::node::{Instance, NodeError};
 use crate::schedule::{Action, Event, GpuIndex};
@@ -33,10 +34,23 @@ impl Owner {
             Action::Look { gpu } => self.order_look(gpu),
             Action::Lease { slice, gpu, memory } => self.cut_lease(slice, gpu, memory),
             Action::Grow { job, memory, .. } => self.grown(job, memory),
+            Action::Shrink { job, memory } => {
+                let memory = self.shrink(job, memory);
+                events.push_back(Event::Shrunk { job, memory });
+            }
             Action::Stay { job } => self.answer_raises(job),
             Action::Move { job, reason } => self.order_move(job, reason),
             Action::Refuse { job, reason } if self.waits_for_a_gpu(job, &reason) => {}
-            Action::Refuse { job, reason } => self.give_up(job, reason, now),
+            Action::Refuse { job, mut reason } => {
+                let takes_existing = |job: &Job| job.submission.use_existing;
+                if let Some(forbidden) = &self.forbidden
+                    && !self.jobs.get(&job).is_some_and(takes_existing)
+                {
+                    // Why none is made where it would fit.
+                    reason = format!("{reason}; {forbidden}");
+                }
+                self.give_up(job, reason, now);
+            }
         }
     }
 
@@ -85,8 +99,9 @@ impl Owner {
         job.note = Some(reason.clone());
         job.leader = None;
         job.track = Track::new(self.settings.config.predictor);
+        job.learnt.begin_attempt();
         if let Some(page) = &job.page {
-            page.counters().next_attempt();
+            page.next_attempt();
         }
         let mut environment = vec![(
             "MIGM_SOCKET".to_owned(),
@@ -131,8 +146,10 @@ impl Owner {
             outcome: None,
             status: None,
             why: None,
+            memory: grant.memory,
         });
         job.grant = Some(grant.clone());
+        self.decide(id, now, Verdict::Grant, grant.reason.clone(), None);
         self.tell_runner(id, Reply::Grant(grant));
         self.changed(id);
         true
@@ -156,7 +173,9 @@ impl Owner {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         tracing::info!(job = %id, reason, "no slice can hold it");
         job.note = Some(reason.clone());
-        if job.attempts.is_empty() {
+        let never_ran = job.attempts.is_empty();
+        self.decide(id, now, Verdict::Refuse, reason.clone(), None);
+        if never_ran {
             self.tell_runner(id, Reply::Refused { reason });
             if let Some(job) = self.jobs.get_mut(&id) {
                 job.runner = None;

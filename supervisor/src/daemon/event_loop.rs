@@ -37,8 +37,9 @@ const IDLE_BEAT: Duration = Duration::from_secs(1);
 const READS: usize = 16;
 /// Pause after the system had no descriptor left for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
-/// How long the end may take: a destroy that waits for a holder takes some seconds.
-const END_LIMIT: Duration = Duration::from_secs(20);
+/// How long the end may take, but for [`machine::LAST_CALL`](super::machine::LAST_CALL): a destroy that waits for a
+/// holder takes some seconds.
+const END_LIMIT: Duration = Duration::from_secs(8);
 
 /// Seconds of the clock that all processes of a machine share.
 #[must_use]

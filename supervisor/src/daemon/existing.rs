@@ -3,6 +3,7 @@
 use migm_shared::ids::{Incarnation, JobId};
 
 use super::gpus::Use;
+use super::job::Job;
 use super::machine::Order;
 use super::owner::Owner;
 use super::slices::{Origin, Slice, stranger};
@@ -12,7 +13,8 @@ use crate::node::{Instance, NodeError};
 use crate::schedule::Event;
 
 impl Owner {
-    /// This user may not make instances: from here on those that exist are used, for the jobs that allow it.
+    /// This user may not make instances: from here on those that exist are used, for the jobs that allow it. The
+    /// others get what needs no instance, a GPU without MIG say.
     pub(super) fn forbid(&mut self, error: &NodeError, now: f64) {
         let reason = format!("{error}; or use idle slices that exist with --use-existing");
         self.forbidden = Some(reason.clone());
@@ -23,12 +25,11 @@ impl Owner {
                 gpu.table = gpu.table.frozen().into();
             }
         }
-        let refused: Vec<JobId> = self
-            .jobs
-            .values()
-            .filter(|job| job.state == JobState::Waiting && !job.submission.use_existing)
-            .map(|job| job.id)
-            .collect();
+        let without = |job: &&Job| {
+            let list = job.submission.visible_devices.as_deref();
+            job.state == JobState::Waiting && self.usable(list, job.submission.use_existing).is_err()
+        };
+        let refused: Vec<JobId> = self.jobs.values().filter(without).map(|job| job.id).collect();
         for id in refused {
             self.give_up(id, reason.clone(), now);
         }

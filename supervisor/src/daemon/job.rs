@@ -7,10 +7,11 @@ use migm_shared::ids::{AttemptId, JobId};
 use migm_shared::page::DeviceReading;
 
 use super::forecast::Track;
-use super::page::JobPage;
+use super::learnt::Learnt;
 use super::process::ProcessId;
 use super::state::JobRecord;
 use crate::control::{AttemptRecord, Figures, Grant, JobState, JobStatus, Outcome, Submission, Unmet};
+use crate::job::page::JobPage;
 use crate::memory::Method;
 
 /// A peer of the control socket.
@@ -45,6 +46,8 @@ pub struct Job {
     pub ending: Option<Ending>,
     /// What the running attempt has told.
     pub track: Track,
+    /// What is known of its program, and what was decided on it.
+    pub learnt: Learnt,
     /// Device bytes that it is known to need; 0 when nothing is known.
     pub need: u64,
     /// Largest unaccounted device bytes seen.
@@ -79,6 +82,23 @@ pub struct Ending {
 }
 
 impl Job {
+    /// How many iterations it runs, by the user's word or by earlier runs. Of a job that marks none now, the
+    /// clock must tell.
+    #[must_use]
+    pub fn iterations(&self) -> Option<u64> {
+        let learnt = self.learnt.horizon().filter(|_| self.track.iteration() > 0);
+        self.submission.iterations.or(learnt)
+    }
+
+    /// Seconds until the running attempt is over, at the pace of its first `spent` seconds.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "iterations are far below 2^53")]
+    pub fn seconds_left(&self, spent: f64) -> Option<f64> {
+        let done = Some(self.track.iteration()).filter(|&done| done > 0)?;
+        let left = self.iterations()?.saturating_sub(done);
+        Some(left as f64 * spent / done as f64)
+    }
+
     /// A job that waits.
     #[must_use]
     pub fn new(id: JobId, submission: Submission, uid: u32) -> Self {
@@ -97,6 +117,7 @@ impl Job {
             processes: BTreeMap::new(),
             ending: None,
             track: Track::new(Method::default()),
+            learnt: Learnt::default(),
             unaccounted: None,
             told_peak: 0,
             figures: Figures::default(),
@@ -171,7 +192,7 @@ impl Job {
     pub fn figures_now(&self) -> Figures {
         let mut figures = self.figures;
         if let Some(page) = &self.page {
-            let readings = page.counters().read();
+            let readings = page.read();
             // Attempts ran on one device each, one after the other: their peaks do not add up.
             let peak = readings.iter().map(|device| device.reserved_peak).max();
             let allocated = readings.iter().filter_map(|device| device.allocated_peak).max();
@@ -212,11 +233,10 @@ impl Job {
             return;
         };
         self.track.process_gone(pid);
-        if let (Some(page), Some(slot)) = (&self.page, slot) {
-            let counters = page.counters();
-            if let Some(occupant) = counters.occupants().into_iter().find(|one| one.slot == slot) {
-                counters.leave(occupant);
-            }
+        if let (Some(page), Some(slot)) = (&self.page, slot)
+            && let Some(occupant) = page.occupants().into_iter().find(|one| one.slot == slot)
+        {
+            page.leave(occupant);
         }
     }
 

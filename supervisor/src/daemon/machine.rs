@@ -16,8 +16,8 @@ use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use migm_shared::ids::{BatchId, Incarnation, JobId};
 
 use super::gpus::PlacedGpu;
-use super::page::JobPage;
 use super::tend::{Tended, Tender};
+use crate::job::page::JobPage;
 use crate::layout::{Placement, Profile};
 use crate::node::soft::{self, Ours, Room};
 use crate::node::{Instance, Node, NodeError};
@@ -298,13 +298,25 @@ fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> std::io::Result<J
     std::thread::Builder::new().name(name).spawn(run)
 }
 
+/// How long the end waits for calls in hand. One that the driver never answers is left to the end of the process.
+pub(super) const LAST_CALL: Duration = Duration::from_secs(2);
+
 impl Drop for Machine {
-    /// Waits for the orders in hand.
+    /// Waits for the orders in hand, two seconds at most.
     fn drop(&mut self) {
         self.measuring = None;
         self.gpus.clear();
+        let until = Instant::now() + LAST_CALL;
         for thread in self.threads.drain(..) {
-            let _ = thread.join();
+            while !thread.is_finished() && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            if thread.is_finished() {
+                let _ = thread.join();
+            } else {
+                let name = thread.thread().name().unwrap_or_default().to_owned();
+                tracing::error!(name, "the driver does not answer; its call is left behind");
+            }
         }
     }
 }
@@ -433,7 +445,7 @@ impl Gauge {
     /// A figure is of use only if the job asked for nothing and freed nothing while NVML was read: a free
     /// in between would look like memory of the context.
     fn measure(&mut self, on: &Watched) -> Option<Answer> {
-        let before = on.page.reserved();
+        let before = on.page.reserved_bytes();
         let used = match &on.device {
             Device::Slice(uuid) => self.node.slice_memory(uuid).map(|memory| memory.used),
             Device::Whole(gpu) => self.node.memory(*gpu).map(|memory| memory.used),
@@ -449,8 +461,8 @@ impl Gauge {
                 return None;
             }
         };
-        let after = on.page.reserved();
-        if before != after || on.page.counters().occupants().is_empty() {
+        let after = on.page.reserved_bytes();
+        if before != after || on.page.occupants().is_empty() {
             return None;
         }
         let reading = Reading {

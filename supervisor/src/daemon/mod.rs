@@ -3,7 +3,7 @@
 //! One job through it:
 //!
 //! 1. The event loop ([`event_loop`]) accepts the runner's connection ([`connection`]) and hands its
-//!    `Submit`, with the mapped counter page ([`page`]), to the [`owner`]. The owner is plain state: it does
+//!    `Submit`, with the mapped counter page, to the [`owner`]. The owner is plain state: it does
 //!    no I/O, and each event leaves orders and outputs behind.
 //! 2. The scheduler says `Create`. The state file ([`state`]) is written first, then the order goes to the
 //!    GPU's own thread ([`machine`], [`tend`]), so that no frame waits for it.
@@ -36,19 +36,21 @@ mod batches;
 mod clear;
 pub mod config;
 pub mod connection;
+pub mod decisions;
 pub mod error;
 pub mod event_loop;
 mod existing;
 pub mod forecast;
 pub mod gpus;
 pub mod job;
+pub mod learnt;
 pub mod machine;
 pub mod owner;
-pub mod page;
 pub mod process;
 pub mod recover;
 mod reports;
 mod requests;
+mod siblings;
 pub mod slices;
 pub mod socket;
 mod soft;
@@ -297,12 +299,14 @@ fn clean_up(owner: &Owner, simulated: Option<&SimulatedGpu>, socket: &Path, stat
         .any(|job| matches!(job.state, JobState::Running | JobState::Moving));
     let mut empty = state.is_empty();
     if let Some(gpu) = simulated.filter(|_| !runs) {
+        // Somebody may have taken it away already.
+        let is_gone = SimulatedGpu::attach(&links(socket), gpu.id()).is_err();
         match gpu.remove() {
-            Ok(()) => {
+            Err(error) if !is_gone => tracing::warn!(%error, "the simulated GPU stays"),
+            _ => {
                 let _ = std::fs::remove_dir_all(links(socket));
                 empty = true;
             }
-            Err(error) => tracing::warn!(%error, "the simulated GPU stays"),
         }
     }
     if empty {

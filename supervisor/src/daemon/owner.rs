@@ -24,7 +24,7 @@ use super::slices::{Origin, Slice, stranger};
 use super::soft::SoftLeases;
 use super::state::{SimulatedState, SliceRecord, State, Step};
 use super::trouble::Stuck;
-use crate::control::{JobState, Reply};
+use crate::control::{About, JobState, Reply};
 use crate::schedule::{Event, GpuIndex, Need, Policy, Scheduler};
 
 /// Ended jobs that `migm status` still shows.
@@ -105,6 +105,8 @@ pub struct Owner {
     pub(super) jobs: BTreeMap<JobId, Job>,
     pub(super) batches: BTreeMap<BatchId, Batch>,
     pub(super) clients: HashMap<Peer, Client>,
+    /// What runners have said of programs whose jobs have not come yet.
+    pub(super) told: HashMap<Peer, About>,
     pub(super) outputs: Vec<Output>,
     pub(super) prompt: Vec<Output>,
     pub(super) orders: Vec<Order>,
@@ -158,6 +160,7 @@ impl Owner {
             jobs: BTreeMap::new(),
             batches: BTreeMap::new(),
             clients: HashMap::new(),
+            told: HashMap::new(),
             outputs: Vec::new(),
             prompt: Vec::new(),
             orders: Vec::new(),
@@ -285,13 +288,13 @@ impl Owner {
         self.step(now, Event::Arrived { job, need });
     }
 
-    /// Tells the scheduler to which GPUs the user restricts a job.
-    fn restrict(&mut self, job: JobId, now: f64) {
-        let list = self
-            .jobs
-            .get(&job)
-            .and_then(|job| job.submission.visible_devices.as_deref());
-        if let Some(Ok(gpus)) = list.map(|list| self.visible(list)) {
+    /// Tells the scheduler of the GPUs that a job may use, where not all.
+    pub(super) fn restrict(&mut self, job: JobId, now: f64) {
+        let Some(submission) = self.jobs.get(&job).map(|job| &job.submission) else {
+            return;
+        };
+        let usable = self.usable(submission.visible_devices.as_deref(), submission.use_existing);
+        if let Ok(Some(gpus)) = usable {
             self.step(now, Event::Restricted { job, gpus });
         }
     }
@@ -393,6 +396,7 @@ impl Owner {
         let Some(client) = self.clients.remove(&peer) else {
             return;
         };
+        self.told.remove(&peer);
         self.unwatch_batches(peer);
         match client.role {
             Role::Runner(id) => self.runner_gone(id, peer, now),
@@ -446,6 +450,7 @@ impl Owner {
         job.page = None;
         job.grant = None;
         let status = job.status();
+        self.tell_learnt(id);
         tracing::info!(job = %id, name = status.name, attempts = status.attempts.len(), "job is over");
         self.tell_runner(id, Reply::Finished(Box::new(status)));
         self.changed(id);

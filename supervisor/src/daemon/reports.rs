@@ -5,16 +5,17 @@ use std::sync::Arc;
 
 use migm_shared::ids::{AttemptId, JobId};
 use migm_shared::report::{Event as Told, Hello, Report, Welcome};
+use migm_shared::units::Bytes;
 
-use super::forecast::Against;
+use super::forecast::{Against, Weighed};
 use super::gpus::{Use, WHOLE};
 use super::job::{Job, Peer};
 use super::owner::{Output, Owner, Role};
-use super::page::JobPage;
 use super::slices::Origin;
 use super::soft::Raise;
-use crate::control::{AttemptRecord, JobState, Submission};
-use crate::memory::Verdict;
+use crate::control::{AttemptRecord, Grant, Inputs, JobState, Stakes, Submission, Verdict};
+use crate::job::page::JobPage;
+use crate::memory;
 use crate::schedule::{Event, Need};
 
 impl Owner {
@@ -33,6 +34,7 @@ impl Owner {
                         .map(|sample| sample.peak.max(sample.reserved))
                         .max();
                     job.told_peak = job.told_peak.max(peak.unwrap_or(0));
+                    job.learnt.seen.iterations = job.learnt.seen.iterations.max(job.track.iteration());
                     self.consider(id, now);
                 }
             }
@@ -141,6 +143,7 @@ impl Owner {
             outcome: None,
             status: None,
             why: None,
+            memory: 0,
         });
         tracing::info!(job = %id, program = hello.program, "watching a process without a runner");
         self.jobs.insert(id, job);
@@ -228,6 +231,7 @@ impl Owner {
 
     /// Looks at the forecast of a job, and tells the scheduler where it will not fit.
     fn consider(&mut self, id: JobId, now: f64) {
+        let clock = self.clock();
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let memory = match job.state {
             JobState::Running => job.grant.as_ref().map_or(0, |grant| grant.memory),
@@ -236,51 +240,90 @@ impl Owner {
         };
         let besides = job.unaccounted.or(self.context_cost).unwrap_or(0);
         let weighed = job.track.weigh(Against {
-            iterations: job.submission.iterations,
+            iterations: job.iterations(),
             slice: memory,
             unaccounted: besides,
-            work_done: job.attempts.last().map_or(0.0, |last| now - last.start),
-            relaunch: self.relaunch,
+            work_done: job
+                .attempts
+                .last()
+                .map_or(0.0, |last| clock.seconds(now - last.start)),
+            relaunch: clock.seconds(self.relaunch),
+            kept: job.learnt.kept(),
+            history_peak: job.learnt.expected(),
         });
-        let Some(weighed) = weighed else { return };
+        let Some(Weighed { inputs, verdict }) = weighed else {
+            return;
+        };
+        job.learnt.see(&inputs);
+        let verdict = job.by_history(verdict, &inputs);
         // A forecast made near the end of a job is no feat. Kept is the one that was acted on, or the first
         // that could have been.
-        let is_move = matches!(weighed.verdict, Verdict::Move { .. });
-        if is_move || (weighed.converged && job.predicted.is_none()) {
-            job.predicted = Some(weighed.peak);
+        let is_move = matches!(verdict, memory::Verdict::Move { .. });
+        if is_move || (inputs.settled && job.predicted.is_none()) {
+            job.predicted = Some(inputs.peak);
         }
-        let (need, why) = match weighed.verdict {
-            Verdict::Stay { reason } => {
-                tracing::debug!(job = %id, reason, "decision: stay");
+        let (need, why) = match verdict {
+            memory::Verdict::Stay { reason } => {
+                let reason = match inputs.stakes {
+                    Some(Stakes { wait: Some(_), .. }) => format!("it moves later: {reason}"),
+                    Some(stakes) if stakes.staying <= stakes.moving => {
+                        format!("a move costs more: {reason}")
+                    }
+                    _ => reason,
+                };
+                let enough = inputs.settled.then(|| inputs.high.saturating_add(besides));
+                let running = job.state == JobState::Running;
+                self.decide(id, now, Verdict::Stay, reason, Some(inputs));
+                if let Some(enough) = enough.filter(|_| running) {
+                    self.tell_enough(id, enough, now);
+                }
                 return;
             }
-            Verdict::Move { need_bytes, reason } => (need_bytes, reason),
+            memory::Verdict::Move { need_bytes, reason } => (need_bytes, reason),
         };
         if job.state == JobState::Watched {
+            self.decide(
+                id,
+                now,
+                Verdict::Cannot,
+                format!("only watched: {why}"),
+                Some(inputs),
+            );
             self.warn_watched(id, &why);
             return;
         }
         if !job.submission.movable {
             if self.grow_only(id, need, now) {
-                return;
+                return self.decide(id, now, Verdict::Grow, why, Some(inputs));
             }
             let Some(job) = self.jobs.get_mut(&id) else { return };
             let note = format!("{why}; it is not moved, since its standard input cannot be read twice");
-            if job.note.as_deref() != Some(note.as_str()) {
-                tracing::info!(job = %id, note, "forecast");
-                job.note = Some(note);
-            }
-            return;
+            job.note = Some(note);
+            let reason = format!("its standard input cannot be read twice: {why}");
+            return self.decide(id, now, Verdict::Cannot, reason, Some(inputs));
         }
-        tracing::info!(job = %id, need, slice = memory, unaccounted = besides, why, "decision: move");
         job.need = need;
         let need = Need { device_bytes: need };
         self.step(now, Event::Forecast { job: id, need });
-        if let Some(note) = self.scheduler.note(id).map(str::to_owned)
-            && let Some(job) = self.jobs.get_mut(&id)
-        {
+        let note = self.scheduler.note(id).map(str::to_owned);
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let is_soft = |grant: &Grant| {
+            let slice = self.slices.get(&grant.slice);
+            slice.is_some_and(|slice| slice.origin == Origin::Soft)
+        };
+        let verdict = match job.state {
+            JobState::Moving => Verdict::Move,
+            _ if job.grant.as_ref().is_some_and(is_soft) => Verdict::Grow,
+            _ => Verdict::Cannot,
+        };
+        let reason = match &note {
+            Some(note) => format!("{note}: {why}"),
+            None => why,
+        };
+        if let Some(note) = note {
             job.note = Some(note);
         }
+        self.decide(id, now, verdict, reason, Some(inputs));
     }
 
     /// A watched process cannot be moved. It is signalled if the configuration says so, once.
@@ -299,6 +342,26 @@ impl Owner {
             self.outputs.extend(pids.map(|pid| Output::Signal(pid, signal)));
         }
         self.changed(id);
+    }
+}
+
+impl Job {
+    /// What earlier runs of the same command came to weighs more than a line through a few points of this one,
+    /// until this one exceeds it.
+    fn by_history(&self, verdict: memory::Verdict, inputs: &Inputs) -> memory::Verdict {
+        let memory::Verdict::Move { need_bytes, reason } = verdict else {
+            return verdict;
+        };
+        let room = inputs.slice.saturating_sub(inputs.unaccounted);
+        match inputs.history_peak {
+            Some(peak) if peak <= room && self.told_peak <= peak => memory::Verdict::Stay {
+                reason: format!(
+                    "earlier runs fit: the same command has peaked at {} at most, margin included; {reason}",
+                    Bytes(peak)
+                ),
+            },
+            _ => memory::Verdict::Move { need_bytes, reason },
+        }
     }
 }
 

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use migm_shared::ids::JobId;
 
+use super::gpus::Use;
 use super::job::{Ending, Job, Peer};
 use super::owner::{Owner, Role};
-use super::page::{JobPage, PageError};
 use super::process::ProcessId;
 use crate::control::{AttemptRecord, Grant, JobState, Reply, Request, Submission};
+use crate::job::page::{JobPage, PageError};
 use crate::schedule::{Event, GpuIndex};
 
 impl Owner {
@@ -17,7 +18,10 @@ impl Owner {
     pub fn request(&mut self, peer: Peer, request: Request, descriptor: Option<OwnedFd>, now: f64) {
         if let Some(client) = self.clients.get_mut(&peer) {
             client.role = match (client.role, &request) {
-                (Role::Unknown | Role::Onlooker, Request::Status | Request::Grids) => Role::Onlooker,
+                (
+                    Role::Unknown | Role::Onlooker,
+                    Request::Status | Request::Grids | Request::Explain { .. },
+                ) => Role::Onlooker,
                 (Role::Unknown | Role::Onlooker, _) => Role::Command,
                 (role, _) => role,
             };
@@ -68,6 +72,8 @@ impl Owner {
                 let grids = self.gpus.iter().map(super::gpus::PlacedGpu::grid).collect();
                 self.reply(peer, Reply::Grids(grids));
             }
+            Request::About(about) => self.about(peer, about),
+            Request::Explain { job } => self.explain(peer, job),
         }
     }
 
@@ -116,6 +122,8 @@ impl Owner {
         job.state = if held { JobState::Held } else { JobState::Waiting };
         self.jobs.insert(id, job);
         self.set_role(peer, Role::Runner(id));
+        self.restrict(id, now);
+        self.size_first(id, peer, now);
         let notices: Vec<String> = self
             .gpus
             .iter()
@@ -149,15 +157,28 @@ impl Owner {
                 _ => return Err(format!("there is no batch {batch}")),
             }
         }
-        if let Some(reason) = &self.forbidden
-            && !submission.use_existing
-        {
+        let list = submission.visible_devices.as_deref();
+        self.usable(list, submission.use_existing).map(drop)
+    }
+
+    /// The GPUs that a job may use: those that the user names, and where instances cannot be made, of these the ones
+    /// that need none, unless the job takes instances of others. `None`: all.
+    pub(super) fn usable(
+        &self,
+        list: Option<&str>,
+        use_existing: bool,
+    ) -> Result<Option<Vec<GpuIndex>>, String> {
+        let named = list.map(|list| self.visible(list)).transpose()?;
+        let Some(reason) = self.forbidden.as_ref().filter(|_| !use_existing) else {
+            return Ok(named);
+        };
+        let all = || (0..self.gpus.len()).map(GpuIndex).collect();
+        let mut gpus: Vec<GpuIndex> = named.unwrap_or_else(all);
+        gpus.retain(|gpu| self.gpus[gpu.0].used != Use::Existing);
+        if gpus.is_empty() {
             return Err(reason.clone());
         }
-        match &submission.visible_devices {
-            Some(list) => self.visible(list).map(drop),
-            None => Ok(()),
-        }
+        Ok(Some(gpus))
     }
 
     /// The GPUs that the user's `CUDA_VISIBLE_DEVICES` names, by index or by the start of a UUID.
@@ -232,6 +253,8 @@ impl Owner {
         if job.leader.is_none() {
             job.leader = held.pid.and_then(ProcessId::of);
         }
+        self.learn_again(id, peer, now);
+        let Some(job) = self.jobs.get(&id) else { return };
         let (state, attempt) = (job.state, job.attempt());
         let missed = job.grant.clone().filter(|_| held.grant.is_none());
         let reason = job.note.clone().unwrap_or_default();

@@ -10,7 +10,9 @@
 //!    says no. Grown, it is in the state file first; then the cap in the counter page is raised, and then the process
 //!    is answered: whatever dies in between, no job has more than the next supervisor finds leased.
 //! 4. A forecast grows it the same way, and nobody waits.
-//! 5. What a process's context costs is charged at the configured or measured figure at first, and at what NVML lists
+//! 5. A lease gives back what its job's forecast does not need when another job waits for the room: the cap is lowered,
+//!    never below what is held, and looked at again afterwards ([`Owner::shrink`]).
+//! 6. What a process's context costs is charged at the configured or measured figure at first, and at what NVML lists
 //!    for the job's processes as soon as that has been read.
 
 use std::collections::HashMap;
@@ -26,9 +28,9 @@ use super::gpus::{PlacedGpu, Use};
 use super::job::{Job, Peer};
 use super::machine::{Device, Order};
 use super::owner::{Output, Owner};
-use super::page::JobPage;
 use super::slices::{Origin, Slice};
 use crate::job::environment::SoftLease;
+use crate::job::page::JobPage;
 use crate::node::soft::{Ours, Room};
 use crate::node::{Gpu, MigMode, NodeError};
 use crate::schedule::soft::Cut;
@@ -96,6 +98,8 @@ pub(super) struct SoftLeases {
     pub(super) context: Option<u64>,
     /// Processes that wait for an answer.
     raises: HashMap<JobId, Vec<Raise>>,
+    /// What each job was last said to need at most.
+    enough: HashMap<JobId, u64>,
     /// Caps to be raised once the state file tells of it.
     caps: Vec<(Arc<JobPage>, u64)>,
 }
@@ -110,6 +114,7 @@ impl SoftLeases {
             },
             context: None,
             raises: HashMap::new(),
+            enough: HashMap::new(),
             caps: Vec::new(),
         }
     }
@@ -121,7 +126,7 @@ pub(super) fn notice(gpu: &Gpu) -> String {
     let why = match gpu.mode {
         MigMode::Absent => format!("GPU {index} has no MIG"),
         MigMode::Pending { .. } => format!("the MIG mode of GPU {index} changes at its next reset"),
-        _ => format!("MIG is off on GPU {index} (`nvidia-smi -i {index} -mig 1` turns it on)"),
+        _ => format!("MIG is off on GPU {index} (`migm node enable-mig --device {index}` turns it on)"),
     };
     format!(
         "{why}: jobs share it as soft slices, which cap their memory and isolate neither compute nor faults"
@@ -189,16 +194,15 @@ impl Owner {
         let device = usize::try_from(raise.device).unwrap_or(usize::MAX);
         let leased = job.grant.as_ref().map_or(0, |grant| grant.memory);
         let is_soft = self.soft_slice(job).is_some();
-        let counters = page.counters();
         let waiting = self.soft.raises.entry(id).or_default();
         waiting.push(raise);
         // All that wait are to be served by one answer.
         let asked: u64 = waiting.iter().map(|one| one.asked).fold(0, u64::saturating_add);
-        let needed = counters.charged(device).saturating_add(asked);
+        let needed = page.charged(device).saturating_add(asked);
         tracing::info!(job = %id, asked = raise.asked, needed, leased, "a job asks for more than its cap");
         if needed <= leased || !is_soft {
             if needed <= leased {
-                counters.raise_cap(device, needed);
+                page.raise_cap(device, needed);
             }
             return self.answer_raises(id);
         }
@@ -216,6 +220,9 @@ impl Owner {
             if let Some(slice) = self.slices.get_mut(&grant.slice) {
                 slice.memory = memory;
             }
+            if let Some(last) = job.attempts.last_mut() {
+                last.memory = last.memory.max(memory);
+            }
             job.note = Some(format!("its soft slice has grown to {}", Bytes(memory)));
             self.changed(id);
         }
@@ -223,6 +230,57 @@ impl Owner {
             self.soft.caps.push((page, memory));
         }
         self.answer_raises(id);
+    }
+
+    /// A lease is to give back what is above so many bytes, but never what is held of it, what a program has been shown, or
+    /// what it had at the start: programs read that before there is a page to note it in. What it has afterwards.
+    ///
+    /// The cap goes down at once and the state file follows: in between the file has the larger figure, as when a
+    /// lease grows.
+    pub(super) fn shrink(&mut self, id: JobId, memory: u64) -> u64 {
+        let is_asked = self.soft.raises.contains_key(&id);
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return 0;
+        };
+        let (Some(grant), Some(page)) = (&mut job.grant, &job.page) else {
+            return 0;
+        };
+        let is_growing = self.soft.caps.iter().any(|(other, _)| Arc::ptr_eq(other, page));
+        if is_asked || is_growing {
+            return grant.memory;
+        }
+        let first = first_cap(&grant.environment).unwrap_or(grant.memory);
+        let floor = memory.max(first).min(grant.memory);
+        let caps = (0..DEVICES).filter_map(|device| page.lower_cap(device, floor));
+        let left = caps.max().unwrap_or(floor).min(grant.memory);
+        if left < grant.memory {
+            tracing::info!(job = %id, slice = %grant.slice, had = grant.memory, left, "a soft slice gives back what it does not need");
+            grant.memory = left;
+            if let Some(slice) = self.slices.get_mut(&grant.slice) {
+                slice.memory = left;
+            }
+            job.note = Some(format!(
+                "its soft slice has given back what its forecast does not need, and has {}",
+                Bytes(left)
+            ));
+            self.dirty = true;
+            self.changed(id);
+        }
+        left
+    }
+
+    /// A job will need no more than this. Told where its lease has a grain or more beyond that, and as the figure changes.
+    pub(super) fn tell_enough(&mut self, id: JobId, need: u64, now: f64) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        let Some(slice) = self.soft_slice(job) else { return };
+        let grain = self.soft.settings.cut(self.gpus[slice.gpu].gpu.memory).grain;
+        let is_less = need.saturating_add(grain) <= slice.memory;
+        let told = self.soft.enough.get(&id);
+        if is_less && told.is_none_or(|told| need.abs_diff(*told) >= grain) {
+            self.soft.enough.insert(id, need);
+            let need = Need { device_bytes: need };
+            self.step(now, Event::Enough { job: id, need });
+        }
     }
 
     /// Answers the job's processes that wait, after the state file has been written. The cap in the page is what holds;
@@ -241,7 +299,7 @@ impl Owner {
     /// Raises the caps of leases that the state file tells of by now.
     pub(super) fn raise_caps(&mut self) {
         for (page, bytes) in self.soft.caps.drain(..) {
-            (0..DEVICES).for_each(|device| page.counters().raise_cap(device, bytes));
+            (0..DEVICES).for_each(|device| page.raise_cap(device, bytes));
         }
     }
 
@@ -264,12 +322,10 @@ impl Owner {
             return;
         };
         if let (Some(_), Some(page)) = (self.soft_slice(job), &job.page) {
-            let counters = page.counters();
-            let capped = (0..DEVICES).filter(|device| counters.cap(*device).is_some());
-            let each = capped
-                .filter_map(|device| counters.correct_contexts(device, unaccounted))
-                .last();
-            self.soft.context = each.or(self.soft.context);
+            for device in (0..DEVICES).filter(|device| page.cap(*device).is_some()) {
+                let each = page.correct_contexts(device, unaccounted);
+                self.soft.context = each.or(self.soft.context);
+            }
         }
     }
 
@@ -287,6 +343,12 @@ impl Owner {
     }
 }
 
+/// The bytes of the cap that a job's processes were started with.
+fn first_cap(environment: &[(String, String)]) -> Option<u64> {
+    let (_, cap) = environment.iter().find(|(name, _)| name == "MIGM_CAP")?;
+    cap.split(':').next()?.parse().ok()
+}
+
 fn answer(raise: Raise, cap: u64) -> Output {
     let Raise {
         peer, ticket, device, ..
@@ -302,6 +364,5 @@ fn pids(job: &Job) -> impl Iterator<Item = u32> {
 
 /// What a job has counted itself.
 fn charged(page: &JobPage) -> u64 {
-    let counters = page.counters();
-    (0..DEVICES).map(|device| counters.charged(device)).sum()
+    (0..DEVICES).map(|device| page.charged(device)).sum()
 }

@@ -1,11 +1,14 @@
 //! What `migm status` shows.
 
+use migm_shared::ids::JobId;
+
 use super::event_loop::monotonic;
 use super::gpus::{PlacedGpu, SOFT, Use};
 use super::job::Peer;
 use super::owner::Owner;
 use super::slices::{Origin, Slice};
 use crate::control::{GpuStatus, JobState, JobStatus, NodeStatus, SliceStatus};
+use crate::job::record::Clock;
 use crate::node::Instance;
 
 impl Owner {
@@ -31,7 +34,22 @@ impl Owner {
         }
     }
 
-    fn job_status(&self, job: &super::job::Job) -> JobStatus {
+    /// What the seconds are that reports show.
+    pub(super) fn clock(&self) -> Clock {
+        Clock {
+            simulated: self.settings.simulated,
+            time_scale: self.settings.time_scale,
+        }
+    }
+
+    /// Seconds until the running attempt of a job is over, simulated ones where the GPUs are.
+    fn seconds_left(&self, job: JobId) -> Option<f64> {
+        let job = self.jobs.get(&job).filter(|job| job.state == JobState::Running)?;
+        let start = job.attempts.last()?.start;
+        job.seconds_left(self.clock().seconds(monotonic() - start))
+    }
+
+    pub(super) fn job_status(&self, job: &super::job::Job) -> JobStatus {
         let mut status = job.status();
         if job.state == JobState::Waiting {
             let why = self.scheduler.why_waiting(job.id);
@@ -57,6 +75,7 @@ impl Owner {
                 uuid: slice.uuid.clone(),
                 memory: slice.memory,
                 job: slice.job,
+                ends_s: slice.job.and_then(|job| self.seconds_left(job)),
             })
             .collect();
         let offered = |one: &&Instance| {
@@ -78,6 +97,7 @@ impl Owner {
                     uuid: one.uuid.clone(),
                     memory: one.memory.unwrap_or(0),
                     job: None,
+                    ends_s: None,
                 }),
         );
         slices.sort_by_key(|slice| (slice.start, slice.size));

@@ -70,6 +70,10 @@ pub fn start(launch: Launch<'_>) -> Result<Attempt, CannotStart> {
         .args(&launch.command[1..])
         .stdin(launch.stdin)
         .process_group(0);
+    if super::outer_attempt().is_some() {
+        // The cap of the job that this one runs in.
+        command.env_remove("MIGM_CAP");
+    }
     for setting in launch.environment.settings(&grant.interposer) {
         if setting.applies(|name| env::var_os(name).is_some()) {
             command.env(setting.name, setting.value);

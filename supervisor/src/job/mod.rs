@@ -18,7 +18,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use migm_shared::ids::BatchId;
+use migm_shared::ids::{AttemptId, BatchId};
 use nix::sys::signal::Signal;
 
 use crate::control::start::Wanted;
@@ -27,6 +27,8 @@ pub mod attempt;
 pub mod batch;
 pub mod descendants;
 pub mod environment;
+pub mod explained;
+pub mod history;
 pub mod input;
 pub mod launch;
 pub mod link;
@@ -69,6 +71,10 @@ pub struct Order {
     pub part: Option<String>,
     /// Which supervisor.
     pub wanted: Wanted,
+    /// What the program's work survives.
+    pub kept: crate::control::WorkKept,
+    /// Where what it comes to is kept; nowhere if `None`.
+    pub history: Option<PathBuf>,
 }
 
 /// Why a job could not be run; a program that ran and failed is no such error.
@@ -129,6 +135,12 @@ pub fn monotonic() -> f64 {
     // The kernel has this clock; without it all times would be zero, which harms no job.
     nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
         .map_or(0.0, |time| time.tv_sec() as f64 + time.tv_nsec() as f64 * 1e-9)
+}
+
+/// The attempt of a job that this process belongs to, where it runs under `migm run` itself.
+#[must_use]
+pub fn outer_attempt() -> Option<AttemptId> {
+    std::env::var("MIGM_ATTEMPT").ok()?.parse().ok()
 }
 
 /// Says a line on standard error. A closed standard error stops no job.

@@ -1,14 +1,14 @@
-//! The job's counter page: a sealed memfd, made by the runner and mapped for as long as it lives.
+//! The job's counter page: a sealed memfd, made by the runner, and mapped by whoever is handed it.
 
 use std::fs::File;
 use std::io;
 use std::num::NonZeroUsize;
 use std::ops::Deref;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::ptr::NonNull;
 
-use migm_shared::page::{CounterPage, file_name as page_name};
+use migm_shared::page::{CounterPage, DEVICES, file_name as page_name};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
@@ -20,12 +20,37 @@ const SIZE: NonZeroUsize = match NonZeroUsize::new(size_of::<CounterPage>()) {
     None => panic!("a counter page has a size"),
 };
 
+/// The descriptor is no counter page.
+#[derive(Debug, thiserror::Error)]
+pub enum PageError {
+    /// Another size.
+    #[error("counter page has {found} bytes instead of {SIZE}")]
+    Size {
+        /// Its size.
+        found: u64,
+    },
+    /// It can shrink under us, and reading it would end us.
+    #[error("counter page is not sealed against shrinking")]
+    NotSealed,
+    /// No page of this layout.
+    #[error("counter page is of another layout")]
+    Layout,
+    /// The system refused.
+    #[error("counter page cannot be mapped: {0}")]
+    System(#[from] io::Error),
+}
+
 /// See the [module](self).
 #[derive(Debug)]
 pub struct JobPage {
     file: File,
     page: NonNull<CounterPage>,
 }
+
+// SAFETY: the page consists of atomics alone, and the mapping lives as long as this value.
+unsafe impl Send for JobPage {}
+// SAFETY: as above.
+unsafe impl Sync for JobPage {}
 
 impl JobPage {
     /// Makes an empty page, named after the job's nonce.
@@ -39,15 +64,56 @@ impl JobPage {
         // A peer that maps the page would die of SIGBUS if another could cut it short.
         let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
         fcntl(&file, FcntlArg::F_ADD_SEALS(seals))?;
+        let page = Self::mapped(file)?;
+        page.format();
+        Ok(page)
+    }
+
+    /// Maps a page of another process after a check that it is one, and that it cannot shrink.
+    ///
+    /// # Errors
+    /// It is none, or the system refused.
+    pub fn map(descriptor: OwnedFd) -> Result<Self, PageError> {
+        let seals = fcntl(descriptor.as_fd(), FcntlArg::F_GET_SEALS).map_err(io::Error::from)?;
+        if !SealFlag::from_bits_truncate(seals).contains(SealFlag::F_SEAL_SHRINK) {
+            return Err(PageError::NotSealed);
+        }
+        // The size is asked after the seal: from then on it only grows.
+        let file = File::from(descriptor);
+        let found = file.metadata()?.len();
+        if found != SIZE.get() as u64 {
+            return Err(PageError::Size { found });
+        }
+        let page = Self::mapped(file)?;
+        if page.is_formatted() {
+            Ok(page)
+        } else {
+            Err(PageError::Layout)
+        }
+    }
+
+    /// `file` is of [`SIZE`] and sealed against shrinking.
+    fn mapped(file: File) -> io::Result<Self> {
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: a fresh mapping at a place of the kernel's choice touches no other memory.
         let mapped = unsafe { mmap(None, SIZE, access, MapFlags::MAP_SHARED, &file, 0) }?;
-        let page = Self {
-            file,
-            page: mapped.cast(),
-        };
-        page.format();
-        Ok(page)
+        let page = mapped.cast();
+        Ok(Self { file, page })
+    }
+
+    /// A descriptor to hand on.
+    ///
+    /// # Errors
+    /// This process has too many open.
+    pub fn descriptor(&self) -> io::Result<OwnedFd> {
+        Ok(self.file.try_clone()?.into())
+    }
+
+    /// Reserved bytes over all devices that the job has used: those of earlier attempts hold none.
+    #[must_use]
+    pub fn reserved_bytes(&self) -> u64 {
+        // The totals alone: a reading of all counts walks every slot of the page, and this is asked for often.
+        (0..DEVICES).map(|device| self.reserved(device).0).sum()
     }
 
     /// Where this user's other processes find the page, for as long as this process lives. It needs no
@@ -110,7 +176,7 @@ impl AsFd for JobPage {
 
 impl Drop for JobPage {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made in `create` with this size, and no borrow outlives `self`.
+        // SAFETY: the mapping was made in `mapped` with this size, and no borrow outlives `self`.
         let unmapped = unsafe { munmap(self.page.cast(), SIZE.get()) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");
     }
@@ -155,5 +221,41 @@ mod tests {
         );
         page.next_attempt();
         assert_eq!(page.unmet_of(2), None);
+    }
+
+    /// A page as a runner makes it, not formatted yet.
+    fn fresh(sealed: bool) -> OwnedFd {
+        let memfd = memfd_create("page", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).unwrap();
+        let file = File::from(memfd);
+        file.set_len(SIZE.get() as u64).unwrap();
+        if sealed {
+            fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK)).unwrap();
+        }
+        file.into()
+    }
+
+    #[test]
+    fn a_page_that_could_shrink_is_refused() {
+        assert!(matches!(JobPage::map(fresh(false)), Err(PageError::NotSealed)));
+    }
+
+    #[test]
+    fn a_plain_file_is_no_page() {
+        let file = OwnedFd::from(tempfile::tempfile().unwrap());
+        assert!(JobPage::map(file).is_err());
+        let memfd = memfd_create("page", MFdFlags::MFD_ALLOW_SEALING).unwrap();
+        fcntl(&memfd, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK)).unwrap();
+        assert!(matches!(JobPage::map(memfd), Err(PageError::Size { found: 0 })));
+    }
+
+    #[test]
+    fn an_unformatted_page_is_refused_and_a_formatted_one_is_read() {
+        assert!(matches!(JobPage::map(fresh(true)), Err(PageError::Layout)));
+        let page = JobPage::create(1).unwrap();
+        let device = page.device_index([1; 16]).unwrap();
+        let slot = page.join(1, 1, 1).unwrap();
+        page.add(slot, device, Class::Device, 42);
+        let mapped = JobPage::map(page.descriptor().unwrap()).unwrap();
+        assert_eq!(mapped.reserved_bytes(), 42);
     }
 }

@@ -54,6 +54,8 @@ pub struct AttemptLine {
     /// Why it was moved, or what was asked when memory ran out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
+    /// Bytes of the slice; of a soft slice the most that its lease had. 0 where it is not known.
+    pub memory: u64,
 }
 
 impl AttemptLine {
@@ -69,6 +71,7 @@ impl AttemptLine {
             outcome: record.outcome,
             status: record.status,
             why: record.why.clone(),
+            memory: record.memory,
         }
     }
 }

@@ -17,11 +17,12 @@ use super::record::{Clock, JobRecord, ReportFile};
 use super::signals::{Signals, asks_to_end, shell_status};
 use super::terminal::{Terminal, stop};
 use super::{JobError, Order, monotonic, say};
-use crate::control::{AttemptRecord, Grant, JobStatus, Outcome, Request, Submission};
+use crate::control::{AttemptRecord, Explanation, Grant, JobStatus, Outcome, Request, Submission};
 use migm_shared::ids::JobId;
 
 mod attempts;
 mod conversation;
+mod history;
 
 /// How long a job that is over waits for the supervisor to take note, wall time.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -68,6 +69,10 @@ struct Runner {
     attempts: Vec<AttemptRecord>,
     clock: Option<Clock>,
     last: Option<Box<JobStatus>>,
+    /// What is known of the program, and kept of this run.
+    history: Option<history::Chronicle>,
+    /// What the supervisor has decided on the job, once it is over.
+    explained: Option<Box<Explanation>>,
     report: Option<ReportFile>,
     /// A process that outlives the leader of the attempt, once the user has been told of it.
     left_behind: Option<i32>,
@@ -108,6 +113,8 @@ pub fn run(order: Order) -> Result<u8, JobError> {
         attempts: Vec::new(),
         clock: None,
         last: None,
+        history: None,
+        explained: None,
         report,
         left_behind: None,
         tell_at: Some(Instant::now() + QUIET),
@@ -118,8 +125,10 @@ pub fn run(order: Order) -> Result<u8, JobError> {
              copy of the input for that",
         );
     }
+    runner.history = history::Chronicle::open(&runner.order);
     let status = runner.go()?;
     runner.write_report();
+    runner.write_history();
     Ok(u8::try_from(status & 0xff).unwrap_or(u8::MAX))
 }
 
@@ -140,7 +149,11 @@ fn submission(order: &Order, input: &Input, nonce: u64) -> Submission {
         mem: order.mem,
         iterations: order.iterations,
         movable: input.is_repeatable(),
-        visible_devices: std::env::var("CUDA_VISIBLE_DEVICES").ok(),
+        // Within another job that variable is its slice, and no wish of the user.
+        visible_devices: match super::outer_attempt() {
+            None => std::env::var("CUDA_VISIBLE_DEVICES").ok(),
+            Some(_) => None,
+        },
         use_existing: order.use_existing,
         batch: order.batch,
         part: order.part.clone(),
@@ -278,6 +291,12 @@ impl Runner {
         let mut figures = self.page.figures();
         let mut predicted = None;
         if let Some(last) = &self.last {
+            // What a lease grew to is the supervisor's to tell.
+            for (mine, told) in self.attempts.iter_mut().zip(&last.attempts) {
+                if mine.slice == told.slice {
+                    mine.memory = mine.memory.max(told.memory);
+                }
+            }
             figures.device = last.figures.device;
             figures.allocated = figures.allocated.or(last.figures.allocated);
             predicted = last.predicted_peak_bytes;

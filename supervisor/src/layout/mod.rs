@@ -8,14 +8,12 @@
 //!    as a bit set; from a state an *edge* leads to each state with one slot more. A state that no edge
 //!    leaves is a *full layout*. The future configuration reachability of a state, `fcr`, is how many full
 //!    layouts edges still lead to.
-//! 3. The scheduler names what stands ([`Table::state_of`]) and asks where a profile should go:
-//!    [`Table::plan_for`] destroys the fewest idle slices (fission and fusion are its simple cases), then
-//!    keeps the most full layouts in reach.
-//! 4. Which of the possible creates is taken, [`placing`] decides, by what the jobs want.
+//! 3. The scheduler names what stands and asks for one more of a profile: [`Table::transition_by`] finds the
+//!    fewest steps that lead there (fission and fusion are its simple cases) or to any other layout, ordered
+//!    so that one may stop after each of them.
+//! 4. Which of equally short ways is taken, [`placing`] decides, by what the jobs want.
 //! 5. What cannot be had now, [`Table::explain`] explains by the smallest set of slices that would have to go.
-//! 6. [`Table::transition`] orders the steps from what stands to any other layout, so that one may stop
-//!    after each of them.
-//! 7. A create that the driver refuses takes its edge out ([`Table::without`]).
+//! 6. A create that the driver refuses takes its edge out ([`Table::without`]).
 //!
 //! Pure: nothing here knows a GPU model or a grid. The reachability rule is that of MIGM (arXiv 2508.18556).
 
@@ -25,7 +23,6 @@ mod build;
 mod explain;
 mod obstacle;
 pub mod placing;
-mod plan;
 mod rules;
 #[cfg(test)]
 pub(crate) mod samples;
@@ -35,7 +32,6 @@ mod transition;
 pub use build::LayoutError;
 pub use explain::{Holding, Standing, Way, When};
 pub use obstacle::{Misfit, Obstacle, SlotError};
-pub use plan::Plan;
 pub use rules::Rules;
 pub use table::{StateIndex, Table};
 pub use transition::{Goal, NoWay, Step, Transition};

@@ -156,6 +156,12 @@ impl Table {
             .collect()
     }
 
+    /// Whether a create of a profile is possible in a state.
+    #[must_use]
+    pub fn has_room(&self, state: StateIndex, profile: ProfileIndex) -> bool {
+        self.edges_of(state, profile).next().is_some()
+    }
+
     /// The create of a profile that keeps the most full layouts in reach, ties to the lowest start; with
     /// the reachability after it.
     #[must_use]

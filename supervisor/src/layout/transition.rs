@@ -6,10 +6,12 @@
 //!    touches a pinned slot.
 //! 2. A [`Goal`] says what is wanted: exactly these places, these kinds wherever they fit, or one more of a
 //!    profile. Of all layouts that meet it the one is taken that the fewest steps lead to, then the one
-//!    that keeps the most full layouts in reach, then the one with the lowest places.
-//! 3. The steps are ordered: a create as soon as its place is free, else the next destroy that a create
-//!    waits for. Every layout on the way is a state of the table, and planning again from it gives the
-//!    steps that are left: so one may stop after any step and go on, or choose anew, from what stands.
+//!    that is worth most (to the scheduler by its rule of placement, else by the full layouts left in
+//!    reach), then the one with the lowest places.
+//! 3. The steps are ordered: what is wanted more of first, with the destroys that it waits for; then a create
+//!    as soon as its place is free, else the next destroy that a create waits for. Every layout on the way
+//!    is a state of the table, and planning again from it gives the steps that are left: so one may stop
+//!    after any step and go on, or choose anew, from what stands.
 //! 4. The driver may have refused creates. Where the plain order would need one of them, a breadth-first
 //!    search over the states finds the shortest way round.
 //!
@@ -17,7 +19,7 @@
 //! is wanted and does not stand must be made, and each step does one of these.
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashSet, VecDeque};
 
 use super::table::Table;
 use super::{Misfit, ProfileIndex, Slot, StateIndex};
@@ -38,10 +40,14 @@ pub enum Goal<'a> {
     Layout(&'a [Slot]),
     /// So many of each kind beside the pinned ones, wherever they fit.
     Kinds(&'a [ProfileIndex]),
-    /// One more of a profile; idle slices may go for it.
-    OneMore(ProfileIndex),
-    /// One more of a profile, and of each idle slice one of its kind, moved where that makes room.
-    OneMoreKeepingIdle(ProfileIndex),
+    /// One more of a profile; idle slices may go for it (fission when a larger one goes, fusion when several
+    /// smaller do), but those of the kinds named are there afterwards, moved where that makes room.
+    OneMore {
+        /// Of which one more stands afterwards.
+        profile: ProfileIndex,
+        /// Kinds of idle slices, as often as they are to be there.
+        keeping: &'a [ProfileIndex],
+    },
 }
 
 /// Ordered steps between two layouts of one GPU.
@@ -70,92 +76,116 @@ pub enum NoWay {
 }
 
 impl Table {
-    /// The fewest steps from what stands to a goal.
+    /// The fewest steps from what stands to a goal; of equal ways the one to the most full layouts in reach.
     ///
     /// # Errors
     /// The goal cannot be met while the pinned slots stay; see [`NoWay`].
     pub fn transition(&self, pinned: &[Slot], idle: &[Slot], goal: Goal<'_>) -> Result<Transition, NoWay> {
+        self.transition_by(pinned, idle, goal, &|to| Reverse(self.reachable(to)))
+    }
+
+    /// The fewest steps from what stands to a goal; of equal ways the one whose last state costs least.
+    ///
+    /// # Errors
+    /// The goal cannot be met while the pinned slots stay; see [`NoWay`].
+    pub fn transition_by<K: Ord + Copy>(
+        &self,
+        pinned: &[Slot],
+        idle: &[Slot],
+        goal: Goal<'_>,
+        cost: &dyn Fn(StateIndex) -> K,
+    ) -> Result<Transition, NoWay> {
         let standing: Vec<Slot> = pinned.iter().chain(idle).copied().collect();
         let from = self.bitset(self.state_of(&standing)?);
         let kept = self.bitset(self.state_of(pinned)?);
-        let mut kinds: Vec<ProfileIndex> = idle.iter().map(|slot| slot.0).collect();
         match goal {
             Goal::Layout(slots) => {
                 let wanted = slots.iter().filter(|slot| !pinned.contains(slot));
                 let all: Vec<Slot> = pinned.iter().chain(wanted).copied().collect();
                 let to = self.state_of(&all)?;
-                self.way_to(from, kept, &[self.bitset(to)])
+                self.way_to(from, kept, &[self.bitset(to)], 0, cost)
             }
-            Goal::Kinds(wanted) => self.way_to(from, kept, &self.layouts_of(kept, wanted)),
-            Goal::OneMoreKeepingIdle(profile) => {
-                kinds.push(profile);
-                self.way_to(from, kept, &self.layouts_of(kept, &kinds))
+            Goal::Kinds(wanted) => {
+                let goals = self.layouts_of(kept, &self.counts(wanted)?, usize::eq);
+                self.way_to(from, kept, &goals, 0, cost)
             }
-            Goal::OneMore(profile) => {
+            Goal::OneMore { profile, keeping } => {
+                let have = self.counts(&idle.iter().map(|slot| slot.0).collect::<Vec<_>>())?;
+                let mut wanted = self.counts(keeping)?;
+                let count = wanted.get_mut(profile.0).ok_or(NoWay::NoRoom)?;
                 // One that stands is not destroyed for one to be made: that is none more.
-                let (same, other): (Vec<Slot>, Vec<Slot>) = idle.iter().partition(|slot| slot.0 == profile);
-                let stay = [pinned, &same].concat();
-                let plan = self.plan_for(&stay, &other, profile).ok_or(NoWay::NoRoom)?;
-                let gone = plan.destroy.iter().map(|&index| other[index]);
-                let mut steps: Vec<Step> = gone.map(Step::Destroy).collect();
-                steps.push(Step::Create((profile, plan.placement)));
-                let now = steps.iter().try_fold(from, |now, step| self.follow(now, *step));
-                let to = now.and_then(|now| self.state(now)).ok_or(NoWay::Refused)?;
-                Ok(Transition {
-                    steps,
-                    to,
-                    reachable: plan.reachable,
-                })
+                *count = have[profile.0];
+                let all_there = have.iter().zip(&wanted).all(|(have, wanted)| have >= wanted);
+                wanted[profile.0] += 1;
+                // Free ground: no way is shorter than one create.
+                let now = self.state_of(&standing)?;
+                let mut goals: Vec<u64> = Vec::new();
+                if all_there {
+                    goals.extend(self.edges_of(now, profile).map(|edge| self.states[edge.to]));
+                }
+                if goals.is_empty() && (!idle.is_empty() || !self.refused.is_empty()) {
+                    goals = self.layouts_of(kept, &wanted, usize::ge);
+                }
+                self.way_to(from, kept, &goals, self.mask_of(profile), cost)
             }
         }
     }
 
-    /// The layouts that hold the slots `kept` and beside them exactly these kinds.
-    fn layouts_of(&self, kept: u64, kinds: &[ProfileIndex]) -> Vec<u64> {
-        let mut wanted = vec![0_usize; self.profiles().len()];
+    /// How often each profile is in a list.
+    fn counts(&self, kinds: &[ProfileIndex]) -> Result<Vec<usize>, NoWay> {
+        let mut counts = vec![0_usize; self.profiles().len()];
         for kind in kinds {
-            match wanted.get_mut(kind.0) {
-                Some(count) => *count += 1,
-                None => return Vec::new(),
-            }
+            *counts.get_mut(kind.0).ok_or(NoWay::NoRoom)? += 1;
         }
-        // A state as a mask for each profile, so that counting a kind is one instruction.
-        let mut masks = vec![0_u64; wanted.len()];
-        for (bit, slot) in self.slots.iter().enumerate() {
-            masks[slot.0.0] |= 1 << bit;
-        }
-        let most = kept.count_ones() as usize + kinds.len();
-        let is_it = |state: u64| {
+        Ok(counts)
+    }
+
+    /// The slots of a profile as bits.
+    fn mask_of(&self, profile: ProfileIndex) -> u64 {
+        self.slots_of(profile).fold(0, |mask, (slot, _)| mask | 1 << slot)
+    }
+
+    /// The layouts that hold the slots `kept`, and beside them of each kind a number that compares so with the
+    /// wanted one.
+    fn layouts_of(&self, kept: u64, wanted: &[usize], compare: fn(&usize, &usize) -> bool) -> Vec<u64> {
+        // A kind as a mask, so that counting it is one instruction.
+        let masks: Vec<(u64, usize)> = wanted
+            .iter()
+            .enumerate()
+            .map(|(kind, &count)| (self.mask_of(ProfileIndex(kind)) & !kept, count))
+            .collect();
+        let is_it = |state: &u64| {
             state & kept == kept
-                && state.count_ones() as usize == most
                 && masks
                     .iter()
-                    .zip(&wanted)
-                    .all(|(mask, count)| (state & !kept & mask).count_ones() as usize == *count)
+                    .all(|(mask, count)| compare(&((state & mask).count_ones() as usize), count))
         };
-        self.states
-            .iter()
-            .copied()
-            .filter(|state| is_it(*state))
-            .collect()
+        self.states.iter().copied().filter(is_it).collect()
     }
 
-    /// The shortest way to one of these layouts.
-    fn way_to(&self, from: u64, kept: u64, goals: &[u64]) -> Result<Transition, NoWay> {
-        let rank = |to: u64| {
-            let reachable = self.state(to).map_or(0, |state| self.reachable(state));
-            ((from ^ to).count_ones(), Reverse(reachable), to)
-        };
-        let mut ranked: Vec<_> = goals.iter().map(|&to| rank(to)).collect();
-        ranked.sort_unstable();
-        let Some(&(fewest, ..)) = ranked.first() else {
+    /// The shortest way to one of these layouts; a create among `first` comes as early as it can.
+    fn way_to<K: Ord + Copy>(
+        &self,
+        from: u64,
+        kept: u64,
+        goals: &[u64],
+        first: u64,
+        cost: &dyn Fn(StateIndex) -> K,
+    ) -> Result<Transition, NoWay> {
+        let steps_to = |to: u64| (from ^ to).count_ones();
+        let Some(fewest) = goals.iter().map(|&to| steps_to(to)).min() else {
             return Err(NoWay::NoRoom);
         };
-        let nearest = ranked.iter().take_while(|goal| goal.0 == fewest);
-        let straight = nearest
-            .into_iter()
-            .find_map(|goal| Some((goal.2, self.straight(from, goal.2)?)));
-        let found = straight.or_else(|| self.round_about(from, kept, goals));
+        let nearest = goals.iter().filter(|to| steps_to(**to) == fewest);
+        let mut nearest: Vec<(K, u64)> = nearest
+            .filter_map(|&to| Some((cost(self.state(to)?), to)))
+            .collect();
+        nearest.sort_unstable();
+        let straight = nearest.iter().find_map(|&(_, to)| {
+            let steps = self.straight(from, to, first);
+            Some((to, steps.or_else(|| self.straight(from, to, 0))?))
+        });
+        let found = straight.or_else(|| self.round_about(from, kept, goals, cost));
         let (to, steps) = found.ok_or(NoWay::Refused)?;
         let to = self.state(to).ok_or(NoWay::Refused)?;
         Ok(Transition {
@@ -165,20 +195,25 @@ impl Table {
         })
     }
 
-    /// The way that undoes nothing: `None` where each order of its creates meets a refused one. Creates are
-    /// taken as early as they can be, so that a stop on the way leaves as much standing as it can.
-    fn straight(&self, from: u64, to: u64) -> Option<Vec<Step>> {
+    /// The way that undoes nothing: `None` where this order of its creates meets a refused one. Those among
+    /// `first` come first, and creates are taken as early as they can be, so that a stop on the way leaves as
+    /// much standing as it can.
+    fn straight(&self, from: u64, to: u64, first: u64) -> Option<Vec<Step>> {
         let (mut now, mut gone, mut coming) = (from, from & !to, to & !from);
         let mut steps = Vec::with_capacity((gone | coming).count_ones() as usize);
         while gone | coming != 0 {
-            let next = ones(coming).find(|&slot| self.follow(now, Step::Create(self.slots[slot])).is_some());
+            let sought = match coming & first {
+                0 => coming,
+                some => some,
+            };
+            let next = ones(sought).find(|&slot| self.follow(now, Step::Create(self.slots[slot])).is_some());
             if let Some(slot) = next {
                 steps.push(Step::Create(self.slots[slot]));
                 now |= 1 << slot;
                 coming &= !(1 << slot);
                 continue;
             }
-            let slot = self.next_to_go(gone, coming)?;
+            let slot = self.next_to_go(gone, sought)?;
             steps.push(Step::Destroy(self.slots[slot]));
             now &= !(1 << slot);
             gone &= !(1 << slot);
@@ -202,43 +237,49 @@ impl Table {
             .or_else(|| ones(gone).next())
     }
 
-    /// Breadth first over the states: the nearest goal, and among the nearest the one with the most full
-    /// layouts in reach.
-    fn round_about(&self, from: u64, kept: u64, goals: &[u64]) -> Option<(u64, Vec<Step>)> {
-        let mut came_by: HashMap<u64, Option<(u64, Step)>> = HashMap::from([(from, None)]);
-        let mut depths = HashMap::from([(from, 0_usize)]);
-        let mut queue = VecDeque::from([from]);
-        let mut best: Option<(usize, Reverse<usize>, u64)> = None;
-        while let Some(now) = queue.pop_front() {
-            let depth = depths[&now];
+    /// Breadth first over the states: the nearest goal, and among the nearest the one that costs least.
+    fn round_about<K: Ord + Copy>(
+        &self,
+        from: u64,
+        kept: u64,
+        goals: &[u64],
+        cost: &dyn Fn(StateIndex) -> K,
+    ) -> Option<(u64, Vec<Step>)> {
+        let goals: HashSet<u64> = goals.iter().copied().collect();
+        // By state: how far it is, and the step that led to it from another.
+        let mut depths: Vec<Option<usize>> = vec![None; self.states.len()];
+        let mut came_by: Vec<Option<(StateIndex, Step)>> = vec![None; self.states.len()];
+        let start = self.state(from)?;
+        depths[start.0] = Some(0);
+        let mut queue = VecDeque::from([start]);
+        let mut best: Option<(usize, K, u64)> = None;
+        while let Some(state) = queue.pop_front() {
+            let (now, depth) = (self.bitset(state), depths[state.0]?);
             if best.is_some_and(|(least, ..)| depth > least) {
                 break;
             }
             if goals.contains(&now) {
-                let reachable = self.state(now).map_or(0, |state| self.reachable(state));
-                let found = (depth, Reverse(reachable), now);
-                best = Some(best.map_or(found, |known| known.min(found)));
+                let this = (depth, cost(state), now);
+                best = Some(best.map_or(this, |known| known.min(this)));
                 continue;
             }
-            let destroys = ones(now & !kept).map(|slot| Step::Destroy(self.slots[slot]));
-            let state = self.state(now)?;
-            let creates = self.edges[state.0]
-                .iter()
-                .map(|edge| Step::Create(self.slots[edge.slot]));
-            for step in destroys.chain(creates) {
-                let Some(next) = self.follow(now, step) else {
-                    continue;
-                };
-                if let std::collections::hash_map::Entry::Vacant(new) = came_by.entry(next) {
-                    new.insert(Some((now, step)));
-                    depths.insert(next, depth + 1);
+            let destroys = ones(now & !kept).filter_map(|slot| {
+                let next = self.state(now & !(1 << slot))?;
+                Some((next, Step::Destroy(self.slots[slot])))
+            });
+            let creates = self.edges[state.0].iter();
+            let creates = creates.map(|edge| (StateIndex(edge.to), Step::Create(self.slots[edge.slot])));
+            for (next, step) in destroys.chain(creates) {
+                if depths[next.0].is_none() {
+                    depths[next.0] = Some(depth + 1);
+                    came_by[next.0] = Some((state, step));
                     queue.push_back(next);
                 }
             }
         }
         let (.., to) = best?;
-        let (mut steps, mut at) = (Vec::new(), to);
-        while let Some((before, step)) = came_by[&at] {
+        let (mut steps, mut at) = (Vec::new(), self.state(to)?);
+        while let Some((before, step)) = came_by[at.0] {
             steps.push(step);
             at = before;
         }

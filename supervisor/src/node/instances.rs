@@ -1,5 +1,7 @@
 //! Making, finding and removing instances on one GPU.
 
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -41,10 +43,19 @@ pub(super) struct OneGpu<'a> {
     pub raw: Raw<'a>,
     pub device: nvmlDevice_t,
     pub index: u32,
-    /// Reads the UUID and memory of the MIG device at an index; `None` where there is a hole.
-    pub mig_device: &'a dyn Fn(u32) -> Result<Option<(nvmlDevice_t, String)>, NodeError>,
     /// The most MIG devices that the GPU can have.
-    pub most: u32,
+    pub most: &'a dyn Fn() -> Result<u32, NodeError>,
+    /// Kinds of compute instance by GPU and GPU instance profile, as far as the driver has been asked.
+    pub known: &'a Mutex<HashMap<(u32, u32), Vec<CiProfile>>>,
+}
+
+/// A kind of compute instance.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CiProfile {
+    id: u32,
+    slices: u32,
+    /// The most there can be in one GPU instance.
+    most: u32,
 }
 
 impl OneGpu<'_> {
@@ -106,16 +117,19 @@ impl OneGpu<'_> {
         if info.profileId != profile.id || found != place {
             return Err(NodeError::mismatch(tried, info.profileId, found));
         }
-        let ci = self.create_full_ci(tried, gi, profile.compute)?;
+        let ci = self.create_full_ci(tried, gi, profile)?;
         let ci = self.raw.ci_info(ci)?.id;
         let until = Instant::now() + LISTED_WITHIN;
         loop {
-            let devices = self.mig_devices()?;
-            if devices
-                .iter()
-                .any(|device| (device.gi, device.ci) == (info.id, ci))
-            {
-                return self.describe(gi, &devices);
+            if let Some(device) = self.mig_device(info.id, ci)? {
+                return Ok(Instance {
+                    gi: info.id,
+                    profile: info.profileId,
+                    placement: found,
+                    cis: vec![ci],
+                    uuid: Some(self.raw.uuid(device)?),
+                    memory: self.raw.all_memory(device).ok().map(|memory| memory.total),
+                });
             }
             if Instant::now() >= until {
                 return Err(NodeError::Unconfirmed {
@@ -137,15 +151,19 @@ impl OneGpu<'_> {
         &self,
         tried: &str,
         gi: nvmlGpuInstance_t,
-        slices: u32,
+        kind: &Profile,
     ) -> Result<nvmlComputeInstance_t, NodeError> {
         let tried = format!("{tried}, compute instance");
         let mut last = NodeError::Unconfirmed {
             tried: tried.clone(),
-            found: format!("no compute instance profile with {slices} slices is offered"),
+            found: format!(
+                "no compute instance profile with {} slices is offered",
+                kind.compute
+            ),
         };
-        for (profile, _) in self.ci_profiles(gi, Some(slices))? {
-            match self.raw.create_ci(&tried, gi, profile) {
+        let profiles = self.ci_profiles(gi, kind.id)?;
+        for profile in profiles.iter().filter(|profile| profile.slices == kind.compute) {
+            match self.raw.create_ci(&tried, gi, profile.id) {
                 Ok(ci) => return Ok(ci),
                 Err(error) if error.code() == Some(Code::NOT_SUPPORTED) => last = error,
                 Err(error) => return Err(error),
@@ -154,28 +172,36 @@ impl OneGpu<'_> {
         Err(last)
     }
 
-    /// Ids of the kinds of compute instance of a GPU instance, with the most there can be of each.
-    fn ci_profiles(&self, gi: nvmlGpuInstance_t, slices: Option<u32>) -> Result<Vec<(u32, u32)>, NodeError> {
+    /// The kinds of compute instance that a GPU instance of this profile can have. The driver is asked once.
+    fn ci_profiles(&self, gi: nvmlGpuInstance_t, profile: u32) -> Result<Vec<CiProfile>, NodeError> {
+        let key = (self.index, profile);
+        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = known().get(&key) {
+            return Ok(found.clone());
+        }
         let mut found = Vec::new();
         for number in 0..FAR {
             match self.raw.ci_profile(gi, number) {
-                Ok(info) if slices.is_none_or(|wanted| wanted == info.sliceCount) => {
-                    found.push((info.id, info.instanceCount));
-                }
-                Ok(_) => {}
+                Ok(info) => found.push(CiProfile {
+                    id: info.id,
+                    slices: info.sliceCount,
+                    most: info.instanceCount,
+                }),
                 Err(error) if error.code() == Some(Code::INVALID_ARGUMENT) => break,
                 Err(error) if error.code() == Some(Code::NOT_SUPPORTED) => {}
                 Err(error) => return Err(error),
             }
         }
-        found.dedup_by_key(|(id, _)| *id);
+        found.dedup_by_key(|profile| profile.id);
+        known().insert(key, found.clone());
         Ok(found)
     }
 
     fn cis(&self, gi: nvmlGpuInstance_t) -> Result<Vec<(u32, nvmlComputeInstance_t)>, NodeError> {
+        let kind = self.raw.gi_info(gi)?.profileId;
         let mut found = Vec::new();
-        for (profile, most) in self.ci_profiles(gi, None)? {
-            for ci in self.raw.cis(gi, profile, most)? {
+        for profile in self.ci_profiles(gi, kind)? {
+            for ci in self.raw.cis(gi, profile.id, profile.most)? {
                 found.push((self.raw.ci_info(ci)?.id, ci));
             }
         }
@@ -209,10 +235,25 @@ impl OneGpu<'_> {
         Ok(self.cis(gi)?.is_empty())
     }
 
+    /// What we have made has one compute instance, the first: it is looked up by its id, and what else may be there
+    /// only where the GPU instance does not go after it.
     fn remove(&self, tried: &str, gi: nvmlGpuInstance_t) -> Result<(), NodeError> {
-        for (id, ci) in self.cis(gi)? {
+        let remove = |id: u32, ci| {
             let tried = format!("{tried}, compute instance {id}");
-            retry(&tried, || self.raw.destroy_ci(&tried, ci))?;
+            retry(&tried, || self.raw.destroy_ci(&tried, ci))
+        };
+        match self.raw.ci_by_id(gi, 0) {
+            Ok(first) => remove(0, first)?,
+            Err(error) if error.code() == Some(Code::NOT_FOUND) => {}
+            Err(NodeError::Missing { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        match self.raw.destroy_gi(tried, gi) {
+            Err(error) if error.is_in_use() => {}
+            done => return done,
+        }
+        for (id, ci) in self.cis(gi)? {
+            remove(id, ci)?;
         }
         retry(tried, || self.raw.destroy_gi(tried, gi))
     }
@@ -236,20 +277,49 @@ impl OneGpu<'_> {
     /// Walks all indices: those of removed devices are holes with live ones behind them.
     fn mig_devices(&self) -> Result<Vec<MigDevice>, NodeError> {
         let mut found = Vec::new();
-        for index in 0..self.most {
-            let Some((device, uuid)) = (self.mig_device)(index)? else {
+        self.walk(|device, (gi, ci)| {
+            found.push(MigDevice {
+                gi,
+                ci,
+                uuid: self.raw.uuid(device)?,
+                memory: self.raw.all_memory(device).ok(),
+            });
+            Ok(false)
+        })?;
+        found.sort_by_key(|device| (device.gi, device.ci));
+        Ok(found)
+    }
+
+    /// The MIG device of a pair of instances, once it is listed.
+    fn mig_device(&self, gi: u32, ci: u32) -> Result<Option<nvmlDevice_t>, NodeError> {
+        let mut found = None;
+        self.walk(|device, ids| {
+            found = (ids == (gi, ci)).then_some(device);
+            Ok(found.is_some())
+        })?;
+        Ok(found)
+    }
+
+    /// Shows MIG devices with the ids of their instances, until told that this was the one.
+    fn walk(
+        &self,
+        mut is_it: impl FnMut(nvmlDevice_t, (u32, u32)) -> Result<bool, NodeError>,
+    ) -> Result<(), NodeError> {
+        for index in 0..(self.most)()? {
+            let Some(device) = self.raw.mig_device(self.device, index)? else {
                 continue;
             };
-            let (gi, ci) = match self.raw.mig_ids(device) {
+            let ids = match self.raw.mig_ids(device) {
                 Ok(ids) => ids,
+                // It has gone since.
                 Err(error) if error.code() == Some(Code::NOT_FOUND) => continue,
                 Err(error) => return Err(error),
             };
-            let memory = self.raw.all_memory(device).ok();
-            found.push(MigDevice { gi, ci, uuid, memory });
+            if is_it(device, ids)? {
+                return Ok(());
+            }
         }
-        found.sort_by_key(|device| (device.gi, device.ci));
-        Ok(found)
+        Ok(())
     }
 }
 

@@ -28,6 +28,7 @@ pub mod soft;
 pub use error::{Code, Holder, NodeError};
 pub use mode::{MigMode, ModeChange, Needs, Virtual};
 pub use nvml::Nvml;
+pub use raw::Calls;
 
 /// A GPU of this machine.
 #[derive(Clone, Debug, Eq, PartialEq)]

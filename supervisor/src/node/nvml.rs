@@ -1,7 +1,9 @@
 //! The machine through NVML: the safe wrapper for what it does right, [`Raw`] for instances.
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::path::Path;
+use std::sync::Mutex;
 
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
@@ -10,9 +12,9 @@ use nvml_wrapper_sys::bindings::nvmlDevice_t;
 
 use super::error::{Code, NodeError};
 use super::holders::holders;
-use super::instances::{OneGpu, retry};
+use super::instances::{CiProfile, OneGpu, retry};
 use super::profiles;
-use super::raw::Raw;
+use super::raw::{Calls, Raw};
 use super::{Gpu, Instance, Memory, MigMode, ModeChange, Needs, Node, Process, Virtual};
 use crate::layout::{Placement, Profile};
 
@@ -23,6 +25,9 @@ const LIBRARY: &str = "libnvidia-ml.so.1";
 #[derive(Debug)]
 pub struct Nvml {
     wrapper: Wrapper,
+    calls: Calls,
+    /// What the driver has told of kinds of compute instance, which does not change.
+    full: Mutex<HashMap<(u32, u32), Vec<CiProfile>>>,
 }
 
 impl Nvml {
@@ -51,11 +56,24 @@ impl Nvml {
                 NvmlError::LibloadingError(error) => NodeError::NoDriver(error.to_string()),
                 error => NodeError::NoDriver(format!("{}: {error}", name.display())),
             })?;
-        Ok(Self { wrapper })
+        Ok(Self {
+            wrapper,
+            calls: Calls::default(),
+            full: Mutex::default(),
+        })
     }
 
     fn raw(&self) -> Raw<'_> {
-        Raw(self.wrapper.lib())
+        Raw {
+            library: self.wrapper.lib(),
+            calls: &self.calls,
+        }
+    }
+
+    /// How often the driver has been asked.
+    #[must_use]
+    pub const fn calls(&self) -> &Calls {
+        &self.calls
     }
 
     fn device(&self, gpu: u32) -> Result<Device<'_>, NodeError> {
@@ -71,28 +89,18 @@ impl Nvml {
         ask: impl FnOnce(&OneGpu<'_>) -> Result<T, NodeError>,
     ) -> Result<T, NodeError> {
         let device = self.device(gpu)?;
-        let most = device.mig_device_count().map_err(|error| {
-            NodeError::from_wrapper(|| format!("counting MIG devices of GPU {gpu}"), &error)
-        })?;
-        let mig_device = |index: u32| match device.mig_device_by_index(index) {
-            Ok(found) => {
-                let uuid = found.uuid().map_err(|error| {
-                    NodeError::from_wrapper(|| format!("reading UUID of MIG device {index}"), &error)
-                })?;
-                Ok(Some((handle(&found), uuid)))
-            }
-            Err(NvmlError::NotFound | NvmlError::InvalidArg) => Ok(None),
-            Err(error) => Err(NodeError::from_wrapper(
-                || format!("opening MIG device {index} of GPU {gpu}"),
-                &error,
-            )),
-        };
+        self.calls.note("nvmlDeviceGetHandleByIndex_v2");
         ask(&OneGpu {
             raw: self.raw(),
             device: handle(&device),
             index: gpu,
-            mig_device: &mig_device,
-            most,
+            most: &|| {
+                self.calls.note("nvmlDeviceGetMaxMigDeviceCount");
+                device.mig_device_count().map_err(|error| {
+                    NodeError::from_wrapper(|| format!("counting MIG devices of GPU {gpu}"), &error)
+                })
+            },
+            known: &self.full,
         })
     }
 

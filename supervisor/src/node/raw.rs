@@ -4,8 +4,9 @@
 //! come from that library, and a stale one is answered by a code. Structures are plain integers, so that
 //! all-zero is a value, and out pointers point to live locals of the type that the header names.
 
-use std::ffi::c_uint;
+use std::ffi::{c_char, c_uint};
 use std::mem::{size_of, zeroed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use nvml_wrapper_sys::bindings::{
     NvmlLib, nvmlComputeInstance_t, nvmlComputeInstanceInfo_t, nvmlComputeInstanceProfileInfo_t,
@@ -17,20 +18,56 @@ use nvml_wrapper_sys::bindings::{
 use super::Memory;
 use super::error::{Code, NodeError};
 
+/// How often the driver has been asked. What only the safe wrapper asks (names, energy, processes) is not counted.
+#[derive(Debug, Default)]
+pub struct Calls {
+    changes: AtomicU64,
+    reads: AtomicU64,
+}
+
+impl Calls {
+    /// Calls that make, remove or set something.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Relaxed)
+    }
+
+    /// All others.
+    #[must_use]
+    pub fn reads(&self) -> u64 {
+        self.reads.load(Relaxed)
+    }
+
+    /// One call of a function of that name.
+    pub(super) fn note(&self, function: &str) {
+        let is_change = ["Create", "Destroy", "SetMig"]
+            .iter()
+            .any(|verb| function.contains(verb));
+        let counter = if is_change { &self.changes } else { &self.reads };
+        counter.fetch_add(1, Relaxed);
+    }
+}
+
 /// NVML's functions as they are, with answers turned into [`NodeError`]s that say what was tried.
 #[derive(Clone, Copy)]
-pub(super) struct Raw<'a>(pub &'a NvmlLib);
+pub(super) struct Raw<'a> {
+    pub library: &'a NvmlLib,
+    pub calls: &'a Calls,
+}
 
 /// Calls a function of the library if this driver has it.
 macro_rules! call {
     ($raw:expr, $tried:expr, $function:ident($($argument:expr),*)) => {
-        match $raw.0.$function.as_ref() {
+        match $raw.library.$function.as_ref() {
             Err(_) => Err(NodeError::Missing { tried: $tried, function: stringify!($function) }),
-            // SAFETY: handles from this library and pointers to live locals; see the module's text.
-            Ok(function) => match unsafe { function($($argument),*) } {
-                0 => Ok(()),
-                code => Err(NodeError::answered($tried, Code(code), stringify!($function))),
-            },
+            Ok(function) => {
+                $raw.calls.note(stringify!($function));
+                // SAFETY: handles from this library and pointers to live locals; see the module's text.
+                match unsafe { function($($argument),*) } {
+                    0 => Ok(()),
+                    code => Err(NodeError::answered($tried, Code(code), stringify!($function))),
+                }
+            }
         }
     };
 }
@@ -248,6 +285,49 @@ impl Raw<'_> {
         let tried = || "reading a compute instance".to_owned();
         call!(self, tried(), nvmlComputeInstanceGetInfo_v2(ci, &raw mut info))?;
         Ok(info)
+    }
+
+    /// The compute instance with an id.
+    pub fn ci_by_id(self, gi: nvmlGpuInstance_t, id: u32) -> Result<nvmlComputeInstance_t, NodeError> {
+        let mut ci: nvmlComputeInstance_t = std::ptr::null_mut();
+        let tried = || format!("looking up compute instance {id}");
+        call!(
+            self,
+            tried(),
+            nvmlGpuInstanceGetComputeInstanceById(gi, id, &raw mut ci)
+        )?;
+        Ok(ci)
+    }
+
+    /// The MIG device at an index; `None` where there is a hole.
+    pub fn mig_device(self, device: nvmlDevice_t, index: u32) -> Result<Option<nvmlDevice_t>, NodeError> {
+        let mut found: nvmlDevice_t = std::ptr::null_mut();
+        let tried = || format!("opening MIG device {index}");
+        let answer = call!(
+            self,
+            tried(),
+            nvmlDeviceGetMigDeviceHandleByIndex(device, index, &raw mut found)
+        );
+        match answer {
+            Ok(()) => Ok(Some(found)),
+            Err(error) if matches!(error.code(), Some(Code::NOT_FOUND | Code::INVALID_ARGUMENT)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// `GPU-...` or `MIG-...`.
+    pub fn uuid(self, device: nvmlDevice_t) -> Result<String, NodeError> {
+        // NVML_DEVICE_UUID_V2_BUFFER_SIZE
+        let mut text: [c_char; 96] = [0; 96];
+        let (buffer, length) = (text.as_mut_ptr(), 96);
+        let tried = || "reading the UUID of a MIG device".to_owned();
+        call!(self, tried(), nvmlDeviceGetUUID(device, buffer, length))?;
+        let bytes: Vec<u8> = text
+            .iter()
+            .map(|letter| letter.cast_unsigned())
+            .take_while(|letter| *letter != 0)
+            .collect();
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     /// Asks for a MIG mode; gives the activation status, which is not the answer to the request.

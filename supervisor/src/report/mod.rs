@@ -204,6 +204,7 @@ pub(crate) mod tests {
             outcome,
             status: outcome.map(|outcome| if outcome == Outcome::Done { 0 } else { 143 }),
             why: (outcome == Some(Outcome::Moved)).then(|| "9.00 GiB forecast, 4.75 GiB there".into()),
+            memory: 0,
         }
     }
 

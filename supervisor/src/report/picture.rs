@@ -155,6 +155,7 @@ mod tests {
             uuid: None,
             memory: 0,
             job: job.map(JobId),
+            ends_s: None,
         }
     }
 

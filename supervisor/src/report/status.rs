@@ -90,7 +90,10 @@ pub fn text(node: &NodeStatus, grids: &[u32], style: Style) -> String {
             job.id.to_string(),
             short(&job.name),
             state(job.state).to_owned(),
-            slice.map_or_else(|| "-".into(), |last| placed(&last.profile, last.placement)),
+            slice.map_or_else(
+                || "-".into(),
+                |last| placed(&last.profile, last.placement, last.memory),
+            ),
             job.attempts.len().to_string(),
             Bytes(job.figures.reserved).to_string(),
         ]);
@@ -149,9 +152,10 @@ fn short(name: &str) -> String {
     format!("{kept}~")
 }
 
-/// A slice by kind and place; bytes of a GPU have none.
-pub(super) fn placed(profile: &str, start: u32) -> String {
+/// A slice by kind and place, a soft one by its bytes.
+pub(super) fn placed(profile: &str, start: u32, memory: u64) -> String {
     match profile {
+        "soft" if memory > 0 => format!("soft {}", Bytes(memory)),
         "soft" | "whole" => profile.to_owned(),
         _ => format!("{profile}@{start}"),
     }
@@ -163,7 +167,7 @@ fn slice_cells(slice: &SliceStatus, jobs: &[JobStatus]) -> [String; 4] {
         short(format!("{id} {name}").trim_end())
     });
     [
-        placed(&slice.profile, slice.start),
+        placed(&slice.profile, slice.start, 0),
         Bytes(slice.memory).to_string(),
         slice.state.clone(),
         holder.unwrap_or_default(),
@@ -186,6 +190,7 @@ mod tests {
             uuid: None,
             memory: u64::from(size) * 5_000_000_000,
             job: job.map(JobId),
+            ends_s: None,
         };
         let mut running = job(1, "grow", "mixed", vec![attempt("1g.5gb", 1.0, None, None)]);
         running.state = JobState::Running;

@@ -1,11 +1,12 @@
 //! Assigning slices to the queue, strictly in order.
 
-use migm_shared::ids::Incarnation;
+use migm_shared::ids::{Incarnation, JobId};
 use migm_shared::units::Bytes;
 
 use super::choose::Choice;
 use super::machine::{Scheduler, Seat, Waiting};
-use super::{Action, Slice, SliceState};
+use super::{Action, GpuIndex, Slice, SliceState};
+use crate::layout::Slot;
 
 impl Scheduler {
     /// Serves the queue from the front as far as it goes.
@@ -43,42 +44,22 @@ impl Scheduler {
                 self.seat(arrival, slice, reason);
                 true
             }
-            Choice::Make {
-                gpu,
-                profile,
-                plan,
-                destroy,
-            } if destroy.is_empty() => {
-                let slice = Incarnation(self.next_incarnation);
-                self.next_incarnation += 1;
-                let placement = plan.placement;
-                let made = Slice {
-                    gpu,
-                    profile,
-                    placement,
-                    fixed: false,
-                    stuck: false,
-                    state: SliceState::Creating(Some(job)),
-                };
-                let standing = self.standing(gpu);
-                self.planned_in.extend(standing.map(|state| (slice, state)));
-                self.slices.insert(slice, made);
-                let how = format!("created, {} full layouts stay in reach", plan.reachable);
+            Choice::Make { gpu, slot, reachable } => {
+                let slice = self.create(gpu, slot, Some(job), actions);
+                let how = format!("created, {reachable} full layouts stay in reach");
                 let reason = self.say_why(arrival, slice, &how);
                 self.seat(arrival, slice, reason);
-                actions.push(Action::Create {
-                    slice,
-                    gpu,
-                    profile,
-                    placement,
-                });
                 true
             }
-            Choice::Make { destroy, .. } => {
-                for slice in destroy {
+            Choice::Clear { slices } => {
+                for slice in slices {
                     self.set_state(slice, SliceState::Destroying);
                     actions.push(Action::Destroy { slice });
                 }
+                false
+            }
+            Choice::Detour { gpu, slot } => {
+                self.create(gpu, slot, None, actions);
                 false
             }
             Choice::Lease { gpu, bytes } => {
@@ -95,6 +76,37 @@ impl Scheduler {
                 true
             }
         }
+    }
+
+    /// Asks for a new slice.
+    fn create(
+        &mut self,
+        gpu: GpuIndex,
+        slot: Slot,
+        job: Option<JobId>,
+        actions: &mut Vec<Action>,
+    ) -> Incarnation {
+        let slice = Incarnation(self.next_incarnation);
+        self.next_incarnation += 1;
+        let (profile, placement) = slot;
+        let made = Slice {
+            gpu,
+            profile,
+            placement,
+            fixed: false,
+            stuck: false,
+            state: SliceState::Creating(job),
+        };
+        let standing = self.standing(gpu);
+        self.planned_in.extend(standing.map(|state| (slice, state)));
+        self.slices.insert(slice, made);
+        actions.push(Action::Create {
+            slice,
+            gpu,
+            profile,
+            placement,
+        });
+        slice
     }
 
     fn seat(&mut self, arrival: u64, slice: Incarnation, reason: String) {

@@ -8,7 +8,7 @@ use migm_shared::units::Bytes;
 use super::machine::{Scheduler, Waiting};
 use super::{GpuIndex, Policy, SliceState};
 use crate::layout::placing::{Cost, PlacementRule};
-use crate::layout::{Plan, ProfileIndex, Slot};
+use crate::layout::{Goal, ProfileIndex, Slot, StateIndex, Step, Transition};
 
 /// Waiting jobs that a place is chosen for besides the first: more than one GPU holds at a time.
 const LOOK_AHEAD: usize = 8;
@@ -18,19 +18,31 @@ const LOOK_AHEAD: usize = 8;
 pub(super) enum Choice {
     /// This slice, idle or being created for no job any more.
     Take { slice: Incarnation },
-    /// A slice to be created, `destroy` gone first.
+    /// A slice to be created on free ground, after which so many full layouts stay in reach.
     Make {
         gpu: GpuIndex,
-        profile: ProfileIndex,
-        plan: Plan,
-        destroy: Vec<Incarnation>,
+        slot: Slot,
+        reachable: usize,
     },
+    /// These go first; then it is planned again from what stands.
+    Clear { slices: Vec<Incarnation> },
+    /// Another slice comes first: the driver refuses the job's own where that one does not stand.
+    Detour { gpu: GpuIndex, slot: Slot },
     /// A soft slice of so many bytes.
     Lease { gpu: GpuIndex, bytes: u64 },
     /// Not before something changes.
     Wait,
     /// Never.
     Never { reason: String },
+}
+
+/// What jobs further back in the queue will take.
+#[derive(Debug, Default)]
+struct Behind {
+    /// Idle slices, in the order of the jobs.
+    awaited: Vec<Incarnation>,
+    /// For each of the others the profiles that it may get.
+    following: Vec<Vec<ProfileIndex>>,
 }
 
 impl Scheduler {
@@ -115,10 +127,9 @@ impl Scheduler {
             .copied()
             .chain(lasting.map(|slice| slice.slot()))
             .collect();
-        self.gpus[&gpu]
-            .lasting()
-            .plan_for(&pinned, &[], profile)
-            .is_some()
+        let lasting = self.gpus[&gpu].lasting();
+        let state = lasting.state_of(&pinned);
+        state.is_ok_and(|state| lasting.has_room(state, profile))
     }
 
     /// The slice of these kinds to use: one that exists before one being created; one that cannot be
@@ -152,72 +163,114 @@ impl Scheduler {
         }
     }
 
-    /// A new slice of one of these kinds: fewest idle slices destroyed, then the least cost, then the first GPU.
+    /// The next step to a new slice of one of these kinds: on the shortest way over all GPUs, of these the one
+    /// that costs least, then on the first GPU.
     fn make_one_of(&self, job: &Waiting, kinds: &[(GpuIndex, ProfileIndex)]) -> Option<Choice> {
-        let plans = kinds.iter().filter_map(|&(gpu, profile)| {
-            let spare: Vec<(Incarnation, Slot)> = self.spare(gpu);
-            let (cost, plan) = self.plan(job, gpu, profile, &spare)?;
-            let destroy: Vec<Incarnation> = plan.destroy.iter().map(|&index| spare[index].0).collect();
-            Some((gpu, profile, cost, plan, destroy))
+        let behind = self.behind(job);
+        let ways = kinds.iter().filter_map(|&(gpu, profile)| {
+            let (cost, way) = self.way(gpu, profile, &behind)?;
+            Some((way.steps.len(), cost, gpu, profile, way.steps))
         });
-        let best = plans.min_by_key(|(gpu, profile, cost, plan, destroy)| {
-            (destroy.len(), *cost, *gpu, *profile, plan.placement)
-        });
-        best.map(|(gpu, profile, _, plan, destroy)| Choice::Make {
-            gpu,
-            profile,
-            plan,
-            destroy,
-        })
+        let (.., gpu, profile, steps) = ways.min_by_key(|way| (way.0, way.1, way.2, way.3))?;
+        let spare = self.spare(gpu);
+        let number = |slot| {
+            spare
+                .iter()
+                .find(|(_, at)| *at == slot)
+                .map(|(number, _)| *number)
+        };
+        match *steps.first()? {
+            Step::Create(slot) if slot.0 == profile => {
+                let table = &self.gpus[&gpu].table;
+                let all: Vec<Slot> = self.on(gpu).chain([slot]).collect();
+                let reachable = table.state_of(&all).map_or(0, |to| table.reachable(to));
+                Some(Choice::Make { gpu, slot, reachable })
+            }
+            Step::Create(slot) => Some(Choice::Detour { gpu, slot }),
+            Step::Destroy(_) => {
+                let leading = steps.iter().map_while(|step| match *step {
+                    Step::Destroy(slot) => Some(slot),
+                    Step::Create(_) => None,
+                });
+                let slices = leading.filter_map(number).collect();
+                Some(Choice::Clear { slices })
+            }
+        }
     }
 
-    /// Where a slice would be made on this GPU: on free ground by the rule of its kind; else where the fewest
-    /// idle slices have to go.
-    fn plan(
+    /// The shortest way to one more of a profile on this GPU. Idle slices that jobs behind will take are there
+    /// afterwards, moved if need be, as far as that goes: those of the first jobs rather than of later ones.
+    fn way(
         &self,
-        job: &Waiting,
         gpu: GpuIndex,
         profile: ProfileIndex,
-        spare: &[(Incarnation, Slot)],
-    ) -> Option<(Cost, Plan)> {
+        behind: &Behind,
+    ) -> Option<((usize, Cost), Transition)> {
         let (state, pinned) = (&self.gpus[&gpu], self.pinned(gpu));
-        let slots: Vec<Slot> = spare.iter().map(|(_, slot)| *slot).collect();
+        let slots: Vec<Slot> = self.spare(gpu).iter().map(|(_, slot)| *slot).collect();
         let all: Vec<Slot> = pinned.iter().chain(&slots).copied().collect();
         let standing = state.table.state_of(&all).ok()?;
-        let following = self.following(job, gpu);
-        let free = self.kinds[state.kind].best(&state.table, standing, profile, &following);
-        if let Some((cost, placement, reachable)) = free {
-            let destroy = Vec::new();
-            return Some((
-                cost,
-                Plan {
-                    destroy,
-                    placement,
-                    reachable,
-                },
-            ));
-        }
-        let plan = state.table.plan_for(&pinned, &slots, profile)?;
-        let goes = |index: &usize| plan.destroy.contains(index);
-        let kept = (0..slots.len())
-            .filter(|index| !goes(index))
-            .map(|index| slots[index]);
-        let left: Vec<Slot> = pinned.iter().copied().chain(kept).collect();
-        Some((self.cost(gpu, &left, (profile, plan.placement)), plan))
+        let (kind, following) = (&self.kinds[state.kind], &behind.following);
+        let cost = |to: StateIndex| {
+            let placed = state.table.longest_prefix(to, following);
+            (following.len() - placed, kind.loss(standing, to))
+        };
+        let awaited = behind
+            .awaited
+            .iter()
+            .filter(|number| self.slices[number].gpu == gpu);
+        let mut keeping: Vec<ProfileIndex> = awaited.map(|number| self.slices[number].profile).collect();
+        let way = loop {
+            let goal = Goal::OneMore {
+                profile,
+                keeping: &keeping,
+            };
+            match state.table.transition_by(&pinned, &slots, goal, &cost) {
+                Ok(way) => break way,
+                Err(_) => keeping.pop()?,
+            };
+        };
+        let is_detour = matches!(way.steps.first(), Some(Step::Create(slot)) if slot.0 != profile);
+        // What the driver refuses for a while is waited for and not walked round: each step would end the wait.
+        (!is_detour || state.retry_at().is_none()).then(|| (cost(way.to), way))
     }
 
-    /// The profiles that the jobs behind this one will be given, where the node has one GPU: what is known of the
-    /// demand, and not only likely. Several GPUs share the queue in too many ways.
-    fn following(&self, job: &Waiting, gpu: GpuIndex) -> Vec<Vec<ProfileIndex>> {
-        let Some(arrival) = self.jobs.get(&job.job).map(|known| known.arrival) else {
-            return Vec::new();
-        };
-        if self.gpus.len() != 1 {
-            return Vec::new();
+    /// What the jobs behind this one will take: idle slices that stand, or profiles that have to be made. The latter only
+    /// where the node has one GPU: several share the queue in too many ways.
+    fn behind(&self, job: &Waiting) -> Behind {
+        let mut behind = Behind::default();
+        let mut spare: Vec<(Incarnation, GpuIndex, ProfileIndex)> = Vec::new();
+        for (&number, slice) in self.slices.iter().filter(|(_, slice)| slice.is_spare()) {
+            spare.push((number, slice.gpu, slice.profile));
         }
-        let behind = self.queue.range(arrival + 1..).map(|(_, waiting)| waiting);
-        let unseated = behind.filter(|waiting| waiting.seat.is_none()).take(LOOK_AHEAD);
-        unseated.map(|waiting| self.class(gpu, waiting)).collect()
+        let Some(arrival) = self.jobs.get(&job.job).map(|known| known.arrival) else {
+            return behind;
+        };
+        if spare.is_empty() && self.gpus.len() != 1 {
+            return behind;
+        }
+        let later = self.queue.range(arrival + 1..).map(|(_, waiting)| waiting);
+        for waiting in later.filter(|waiting| waiting.seat.is_none()).take(LOOK_AHEAD) {
+            let classes = self.gpus.keys().map(|&gpu| (gpu, self.class(gpu, waiting)));
+            let classes: Vec<(GpuIndex, Vec<ProfileIndex>)> = classes.collect();
+            let suits = |gpu: GpuIndex, profile: ProfileIndex| {
+                let mut classes = classes.iter();
+                classes.any(|(on, class)| *on == gpu && class.contains(&profile))
+            };
+            if let Some(index) = spare.iter().position(|&(_, gpu, profile)| suits(gpu, profile)) {
+                behind.awaited.push(spare.remove(index).0);
+            } else if let [(_, class)] = &classes[..] {
+                behind.following.push(class.clone());
+            }
+        }
+        behind
+    }
+
+    /// All that stands or is being made on a GPU.
+    pub(super) fn on(&self, gpu: GpuIndex) -> impl Iterator<Item = Slot> {
+        let ours = self.slices.values().filter(move |slice| slice.gpu == gpu);
+        let foreign = self.gpus[&gpu].foreign.iter().copied();
+        foreign.chain(ours.map(super::Slice::slot))
     }
 
     /// Slots of a GPU that must stay as they are for now.
@@ -315,7 +368,8 @@ impl Scheduler {
     }
 
     /// Whether some slice that the job may use and that is larger than `had` bytes could ever hold `need` bytes.
-    pub(super) fn could_hold(&self, job: JobId, need: u64, had: u64) -> bool {
+    #[must_use]
+    pub fn could_hold(&self, job: JobId, need: u64, had: u64) -> bool {
         let gpus = self.gpus.iter().filter(|(gpu, _)| self.may_use(job, **gpu));
         let soft = self
             .largest_lease(job)

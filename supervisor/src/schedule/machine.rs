@@ -116,6 +116,8 @@ impl Scheduler {
                 self.room(now, gpu, room, &mut actions);
             }
             Event::Raise { job, need } => self.raise(now, job, need.device_bytes, &mut actions),
+            Event::Enough { job, need } => self.enough(job, need.device_bytes),
+            Event::Shrunk { job, memory } => self.shrunk(job, memory),
             Event::Restricted { job, gpus } => {
                 self.restricted.insert(job, gpus.into_iter().collect());
             }
@@ -412,12 +414,7 @@ impl Scheduler {
 
     /// The state of a GPU with all that stands or is being made on it.
     pub(super) fn standing(&self, gpu: GpuIndex) -> Option<StateIndex> {
-        let ours = self
-            .slices
-            .values()
-            .filter(|slice| slice.gpu == gpu)
-            .map(Slice::slot);
-        let slots: Vec<_> = self.gpus[&gpu].foreign.iter().copied().chain(ours).collect();
+        let slots: Vec<Slot> = self.on(gpu).collect();
         self.gpus[&gpu].table.state_of(&slots).ok()
     }
 }

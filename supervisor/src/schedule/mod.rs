@@ -142,6 +142,20 @@ pub enum Event {
         /// What it needs at least.
         need: Need,
     },
+    /// A running job is forecast to need no more than this, less than its soft slice has.
+    Enough {
+        /// Which.
+        job: JobId,
+        /// What it needs at most.
+        need: Need,
+    },
+    /// The answer to [`Action::Shrink`].
+    Shrunk {
+        /// Whose.
+        job: JobId,
+        /// What its soft slice has now.
+        memory: u64,
+    },
     /// A job may use these GPUs only; said before it arrives or goes on.
     Restricted {
         /// Which.
@@ -261,6 +275,14 @@ pub enum Action {
         /// Which.
         slice: Incarnation,
         /// Its bytes.
+        memory: u64,
+    },
+    /// A running job's soft slice is to give back what its forecast does not need, as another job waits for the room.
+    /// It keeps what is held of it in any case. Answered by [`Event::Shrunk`].
+    Shrink {
+        /// Whose.
+        job: JobId,
+        /// Its bytes from here on, if it can be so few.
         memory: u64,
     },
     /// What a running job asked for cannot be had.

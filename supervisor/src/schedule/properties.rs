@@ -204,7 +204,11 @@ impl World {
                     "a running job, told once"
                 );
             }
-            Action::Look { .. } | Action::Lease { .. } | Action::Grow { .. } | Action::Stay { .. } => {
+            Action::Look { .. }
+            | Action::Lease { .. }
+            | Action::Grow { .. }
+            | Action::Shrink { .. }
+            | Action::Stay { .. } => {
                 panic!("no GPU is shared: {action:?}")
             }
             Action::Refuse { job, .. } => {

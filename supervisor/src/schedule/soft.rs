@@ -9,7 +9,8 @@
 //! 3. [`Event::Raise`](super::Event::Raise) and [`Event::Forecast`](super::Event::Forecast) make a lease grow: [`Action::Grow`], in whole grains where there is room
 //!    for that, else by what is needed. Those that run come before those that wait.
 //! 4. Without room, who asked only for more is told so ([`Action::Stay`]), unless another job is on its way out:
-//!    then it is asked to wait a moment. Who is forecast to need more moves, as from any slice, but never two at once
+//!    then it is asked to wait a moment. Before that, leases give back what their jobs' forecasts do not need
+//!    ([`Event::Enough`](super::Event::Enough), [`Action::Shrink`]), and so they do for the first that waits. Who is forecast to need more moves, as from any slice, but never two at once
 //!    where the first may make room for the second.
 
 use std::collections::BTreeMap;
@@ -21,6 +22,7 @@ use super::machine::{Scheduler, Waiting};
 use super::{Action, GpuIndex};
 
 mod growth;
+mod shrink;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -52,6 +54,19 @@ struct Lease {
     bytes: u64,
     /// The job has not been granted it yet.
     kept: bool,
+    /// The job is forecast to need no more than this.
+    enough: Option<u64>,
+}
+
+impl Lease {
+    const fn new(job: JobId, bytes: u64, kept: bool) -> Self {
+        Self {
+            job,
+            bytes,
+            kept,
+            enough: None,
+        }
+    }
 }
 
 /// A running job that is to have more.
@@ -166,8 +181,7 @@ impl Scheduler {
         let Some(pool) = self.soft.0.get_mut(&gpu) else {
             return;
         };
-        let kept = false;
-        pool.leases.entry(slice).or_insert(Lease { job, bytes, kept });
+        pool.leases.entry(slice).or_insert(Lease::new(job, bytes, false));
         self.next_incarnation = self.next_incarnation.max(slice.0 + 1);
         self.adopt_holder(slice, job);
     }
@@ -191,6 +205,7 @@ impl Scheduler {
             pool.wishes.values_mut().for_each(|wish| wish.forecast = false);
         }
         self.grow(now, gpu, actions);
+        self.make_room(gpu, actions);
     }
 
     /// How a waiting job is served: by a slice of a MIG GPU if it can have one at once, else by a soft slice.
@@ -223,7 +238,7 @@ impl Scheduler {
             .iter()
             .filter(|(gpu, _)| self.may_use(waiting.job, **gpu))
         {
-            let want = lease_for(waiting, pool.cut);
+            let want = lease_for(waiting, pool);
             if !pool.could_hold(want) {
                 continue;
             }
@@ -256,8 +271,7 @@ impl Scheduler {
         let slice = Incarnation(self.next_incarnation);
         self.next_incarnation += 1;
         if let Some(pool) = self.soft.0.get_mut(&gpu) {
-            let kept = true;
-            pool.leases.insert(slice, Lease { job, bytes, kept });
+            pool.leases.insert(slice, Lease::new(job, bytes, true));
         }
         slice
     }
@@ -299,7 +313,8 @@ impl Scheduler {
     }
 
     /// The largest soft slice that the job could ever get.
-    pub(super) fn largest_lease(&self, job: JobId) -> Option<u64> {
+    #[must_use]
+    pub fn largest_lease(&self, job: JobId) -> Option<u64> {
         if self.policy == super::Policy::Sequential {
             return None;
         }
@@ -309,11 +324,15 @@ impl Scheduler {
     }
 }
 
-/// Bytes of the lease that a waiting job gets.
-fn lease_for(waiting: &Waiting, cut: Cut) -> u64 {
+/// Bytes of the lease that a waiting job gets. One that failed in a lease which its need fits in gets twice as much, up
+/// to all there is: sizes that crept up would relaunch without end a job that sets itself a limit.
+fn lease_for(waiting: &Waiting, pool: &Pool) -> u64 {
     match (waiting.need.device_bytes, waiting.outgrown) {
-        (0, 0) => cut.first,
-        (0, had) => had.saturating_add(cut.first),
-        (need, had) => need.max(had.saturating_add(1)),
+        (0, 0) => pool.cut.first,
+        (need, had) if need > had => need,
+        (_, had) => {
+            let most = pool.last.map(|room| room.most).filter(|&most| had < most);
+            had.saturating_mul(2).min(most.unwrap_or(u64::MAX))
+        }
     }
 }

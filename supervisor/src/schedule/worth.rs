@@ -6,7 +6,7 @@ use migm_shared::units::Bytes;
 
 use crate::layout::placing::rules::Rated;
 use crate::layout::placing::{Cost, Demand, Learned, PlacementRule};
-use crate::layout::{Placement, ProfileIndex, StateIndex, Table};
+use crate::layout::{Placement, StateIndex, Table};
 
 /// Arrivals before which the demand is as good as unknown, and the paper's rule decides.
 const FEW: usize = 16;
@@ -75,6 +75,14 @@ impl Kind {
     }
 }
 
+impl Kind {
+    /// What is lost of a state's worth, by going to another by any steps: both rules rate states, and not places.
+    pub(super) fn loss(&self, from: StateIndex, to: StateIndex) -> Cost {
+        let nowhere = Placement { start: 0, size: 0 };
+        self.cost(from, nowhere, to)
+    }
+}
+
 impl PlacementRule for Kind {
     fn name(&self) -> &'static str {
         match &self.rule {
@@ -88,26 +96,6 @@ impl PlacementRule for Kind {
             Rule::Reachability { rated, .. } => rated.cost(from, placement, to),
             Rule::Learned(learned) => learned.cost(from, placement, to),
         }
-    }
-}
-
-impl Kind {
-    /// Of the creates of a profile that `table`, this kind's less what its driver refuses, has in a state: that after
-    /// which most of the jobs that follow find a place, and of those the cheapest. With the full layouts
-    /// left in reach.
-    pub(super) fn best(
-        &self,
-        table: &Table,
-        state: StateIndex,
-        profile: ProfileIndex,
-        following: &[Vec<ProfileIndex>],
-    ) -> Option<(Cost, Placement, usize)> {
-        let creates = table.creates(self, state, profile);
-        let best = creates.min_by_key(|create| {
-            let placed = table.longest_prefix(create.to, following);
-            (following.len() - placed, *create)
-        })?;
-        Some((best.cost, best.placement, table.reachable(best.to)))
     }
 }
 

@@ -201,9 +201,12 @@ pub(super) fn shown(node: &impl Node, device: u32, uuid: &str) -> Result<Vec<Str
     let shown = |slice: &crate::control::SliceStatus| {
         // A slice on its way in or out has a job or none and goes by itself.
         let state = match slice.state.as_str() {
-            "foreign" => "foreign",
-            "idle" | "destroying" => "idle",
-            _ => "busy",
+            "foreign" => "foreign".to_owned(),
+            "idle" | "destroying" => "idle".to_owned(),
+            _ => match slice.ends_s {
+                Some(seconds) => format!("busy:{seconds:.1}s"),
+                None => "busy".to_owned(),
+            },
         };
         format!("{}@{}={state}", slice.profile, slice.start)
     };
@@ -227,7 +230,7 @@ fn unowned(node: &impl Node, device: u32) -> Result<Vec<String>, Failure> {
 }
 
 fn ask() -> Result<Vec<GpuStatus>, ClientError> {
-    let mut client = Client::first_of(&Wanted::default().places())?;
+    let mut client = Client::first_of(&Wanted::default().any_places())?;
     client.ask(&Request::Status, LIMIT, |reply| match reply {
         Reply::Status(node) => Some(node.gpus),
         _ => None,

@@ -9,6 +9,10 @@ fn slots(table: &Table, names: &[&str]) -> Vec<Slot> {
     names.iter().map(|name| table.slot_named(name).unwrap()).collect()
 }
 
+fn one_more(profile: ProfileIndex, keeping: &[ProfileIndex]) -> Goal<'_> {
+    Goal::OneMore { profile, keeping }
+}
+
 /// Steps as text: `-1g.5gb@0`, `+2g.10gb@0`.
 fn said(table: &Table, found: &Transition) -> Vec<String> {
     let text = |step: &Step| match *step {
@@ -84,7 +88,9 @@ fn every_pair_of_base_layouts_takes_the_fewest_steps() {
         let least = distances(&table, from, &[]);
         for &to in &states {
             // Past the reading of slots, which the test with pins takes part in.
-            let found = table.way_to(table.bitset(from), 0, &[table.bitset(to)]).unwrap();
+            let found = table
+                .way_to(table.bitset(from), 0, &[table.bitset(to)], 0, &|to| to)
+                .unwrap();
             assert_eq!(found.steps.len(), least[&to], "{from:?} to {to:?}");
             // Legality of the steps is walked in the test with pins, for all starts as well.
             assert_eq!(found.to, to);
@@ -158,7 +164,7 @@ fn one_more_takes_the_fewest_steps_from_every_base_layout_with_pins() {
                     .filter(|(state, _)| is_more(state))
                     .map(|(_, steps)| *steps)
                     .min();
-                match table.transition(&pinned, &idle, Goal::OneMore(profile)) {
+                match table.transition(&pinned, &idle, one_more(profile, &[])) {
                     Ok(found) => {
                         walk(&table, &pinned, &idle, &found);
                         assert_eq!(Some(found.steps.len()), best, "{taken:?} {pins:b} {profile:?}");
@@ -176,13 +182,13 @@ fn fission_and_fusion_are_the_simple_cases() {
     let profile = |name| table.profile_named(name).unwrap();
     let idle = slots(&table, &["7g.40gb@0"]);
     let fission = table
-        .transition(&[], &idle, Goal::OneMore(profile("1g.5gb")))
+        .transition(&[], &idle, one_more(profile("1g.5gb"), &[]))
         .unwrap();
     assert_eq!(said(&table, &fission), ["-7g.40gb@0", "+1g.5gb@6"]);
     let idle = slots(&table, &["1g.5gb@4", "1g.5gb@5"]);
     let busy = slots(&table, &["3g.20gb@0", "1g.5gb@6"]);
     let fusion = table
-        .transition(&busy, &idle, Goal::OneMore(profile("2g.10gb")))
+        .transition(&busy, &idle, one_more(profile("2g.10gb"), &[]))
         .unwrap();
     assert_eq!(said(&table, &fusion), ["-1g.5gb@4", "-1g.5gb@5", "+2g.10gb@4"]);
 }
@@ -194,7 +200,8 @@ fn an_idle_slice_is_moved_out_of_the_way() {
     // The 1g at 5 splits the upper half; the lower one has a busy 1g and room.
     let busy = slots(&table, &["1g.5gb@0"]);
     let idle = slots(&table, &["1g.5gb@5"]);
-    let goal = Goal::OneMoreKeepingIdle(profile("3g.20gb"));
+    let small = [profile("1g.5gb")];
+    let goal = one_more(profile("3g.20gb"), &small);
     let found = table.transition(&busy, &idle, goal).unwrap();
     assert_eq!(found.steps.len(), 3);
     let kinds: Vec<_> = table
@@ -312,8 +319,9 @@ proptest! {
                 prop_assert_eq!(found.steps.len(), differ.count_ones() as usize);
             }
             let profile = ProfileIndex(wanted.index(table.profiles().len()));
-            let alone = table.transition(&pinned, &idle, Goal::OneMore(profile));
-            let keeping = table.transition(&pinned, &idle, Goal::OneMoreKeepingIdle(profile));
+            let alone = table.transition(&pinned, &idle, one_more(profile, &[]));
+            let kinds: Vec<ProfileIndex> = idle.iter().map(|slot| slot.0).collect();
+            let keeping = table.transition(&pinned, &idle, one_more(profile, &kinds));
             if let Ok(found) = &alone {
                 walk(table, &pinned, &idle, found);
             }

@@ -83,8 +83,13 @@ impl Scheduler {
             actions.push(Action::Grow { job, slice, memory });
             return;
         }
+        let waits = wish.asked.is_none_or(|until| now < until);
+        if waits && could && cut.grows && !moving && self.give_back(gpu, job, wish.need - most, actions) {
+            self.wish_again(gpu, job, wish);
+            return;
+        }
         if wish.asked.is_some_and(|until| now < until) && leaving && could && cut.grows && !moving {
-            pool.wishes.insert(job, wish);
+            self.wish_again(gpu, job, wish);
             return;
         }
         if wish.asked.is_some() {
@@ -95,8 +100,7 @@ impl Scheduler {
         }
         if leaving && could && cut.grows {
             // What that one frees may do.
-            let wish = Wish { asked: None, ..wish };
-            pool.wishes.insert(job, wish);
+            self.wish_again(gpu, job, Wish { asked: None, ..wish });
             return;
         }
         let reason = format!(
@@ -116,6 +120,13 @@ impl Scheduler {
             actions.push(Action::Move { job, reason });
         } else {
             known.note = Some(format!("{reason}; no slice here holds it, so it stays"));
+        }
+    }
+
+    /// To be decided on at the next reading.
+    fn wish_again(&mut self, gpu: GpuIndex, job: JobId, wish: Wish) {
+        if let Some(pool) = self.soft.0.get_mut(&gpu) {
+            pool.wishes.insert(job, wish);
         }
     }
 

@@ -23,6 +23,8 @@ struct Node {
     now: f64,
     told: BTreeMap<GpuIndex, u64>,
     leases: BTreeMap<Incarnation, (GpuIndex, u64)>,
+    /// Bytes that a job holds of its lease, where it matters.
+    held: BTreeMap<JobId, u64>,
 }
 
 impl Node {
@@ -33,6 +35,7 @@ impl Node {
             now: 0.0,
             told: BTreeMap::new(),
             leases: BTreeMap::new(),
+            held: BTreeMap::new(),
         };
         for gpu in 0..gpus {
             node.step(Event::SoftGpu {
@@ -68,6 +71,11 @@ impl Node {
                     assert_eq!(self.scheduler.slice_of(job), Some(slice));
                     (slice, memory)
                 }
+                Action::Shrink { job, memory } => {
+                    let slice = self.scheduler.slice_of(job).unwrap();
+                    assert!(memory < self.leases[&slice].1, "it is a shrink");
+                    continue;
+                }
                 _ => continue,
             };
             let lease = self.leases.get_mut(&slice).unwrap();
@@ -101,13 +109,33 @@ impl Node {
         let mut all = self.step(event);
         let mut next = 0;
         while next < all.len() {
-            if let Action::Look { gpu } = all[next] {
-                let room = self.room(gpu);
-                all.extend(self.step(room));
+            match all[next] {
+                Action::Look { gpu } => {
+                    let room = self.room(gpu);
+                    all.extend(self.step(room));
+                }
+                Action::Shrink { job, memory } => all.extend(self.shrunk(job, memory)),
+                _ => {}
             }
             next += 1;
         }
         all
+    }
+
+    /// A lease has given back what it can.
+    fn shrunk(&mut self, job: JobId, memory: u64) -> Vec<Action> {
+        let memory = memory.max(self.held.get(&job).copied().unwrap_or(0));
+        let slice = self.scheduler.slice_of(job).unwrap();
+        let lease = self.leases.get_mut(&slice).unwrap();
+        lease.1 = lease.1.min(memory);
+        self.step(Event::Shrunk { job, memory })
+    }
+
+    fn enough(&mut self, job: u64, gib: u64) -> Vec<Action> {
+        self.run(Event::Enough {
+            job: JobId(job),
+            need: need(gib),
+        })
     }
 
     fn arrive(&mut self, job: u64, gib: u64) -> Vec<Action> {
@@ -240,6 +268,115 @@ fn a_forecast_grows_the_lease_and_moves_the_job_only_without_room() {
 }
 
 #[test]
+fn a_lease_gives_back_what_its_forecast_does_not_need_when_another_job_waits() {
+    let mut node = Node::new(1, CUT);
+    node.arrive(1, 20);
+    node.arrive(2, 15);
+    assert!(node.enough(1, 12).is_empty(), "nobody waits");
+    assert_eq!(node.lease(1), 20);
+    // Five are free, eight more can be had.
+    node.arrive(3, 14);
+    assert_eq!(
+        (node.lease(3), node.scheduler.queue().len()),
+        (0, 1),
+        "more than can be had"
+    );
+    assert_eq!(node.lease(1), 20, "so nothing is taken");
+    node.run(Event::Withdrawn { job: JobId(3) });
+    node.arrive(4, 13);
+    assert_eq!((node.lease(1), node.lease(4)), (12, 13));
+}
+
+#[test]
+fn what_is_held_stays_and_is_not_asked_for_again() {
+    let mut node = Node::new(1, CUT);
+    node.arrive(1, 30);
+    node.enough(1, 10);
+    node.held.insert(JobId(1), 28 * GIB);
+    let actions = node.arrive(2, 20);
+    let shrinks = |actions: &[Action]| {
+        let shrinks = actions
+            .iter()
+            .filter(|action| matches!(action, Action::Shrink { .. }));
+        shrinks.count()
+    };
+    assert_eq!((shrinks(&actions), node.lease(1), node.lease(2)), (1, 28, 0));
+    assert_eq!(shrinks(&node.run(Event::Tick)), 0);
+    // By the next forecast it can.
+    node.held.clear();
+    assert_eq!(shrinks(&node.enough(1, 11)), 1);
+    assert_eq!((node.lease(1), node.lease(2)), (11, 20));
+}
+
+#[test]
+fn who_grows_gets_what_others_do_not_need_before_it_has_to_move() {
+    let mut node = Node::new(1, CUT);
+    node.arrive(1, 20);
+    node.arrive(2, 15);
+    node.enough(2, 6);
+    let actions = node.forecast(1, 30);
+    assert_eq!(moves(&actions), [0; 0]);
+    assert_eq!((node.lease(1), node.lease(2)), (30, 6));
+    // A process that asks is served so too.
+    node.end(1, None);
+    node.arrive(3, 30);
+    node.enough(3, 20);
+    let actions = node.raise(2, 12);
+    assert_eq!(stays(&actions), 0);
+    assert_eq!((node.lease(3), node.lease(2)), (20, 12));
+}
+
+#[test]
+fn with_a_lost_gpu_its_leases_go_and_who_waits_is_served_elsewhere() {
+    let mut node = Node::new(2, CUT);
+    let (first, second) = (GpuIndex(0), GpuIndex(1));
+    node.arrive(1, 30);
+    node.arrive(2, 30);
+    let gpu_of = |node: &Node, job| {
+        let slice = node.scheduler.slice_of(JobId(job)).unwrap();
+        node.leases[&slice].0
+    };
+    assert_eq!((gpu_of(&node, 1), gpu_of(&node, 2)), (first, second));
+    // One waits for room, and one asks for more, when GPU 0 goes.
+    node.arrive(3, 20);
+    assert_eq!(node.scheduler.queue(), [JobId(3)]);
+    let asked = node.step(Event::Raise {
+        job: JobId(1),
+        need: need(35),
+    });
+    assert_eq!(asked, [first, second].map(|gpu| Action::Look { gpu }));
+    node.run(Event::Lost { gpu: first });
+    // One reading comes too late.
+    for gpu in [first, second] {
+        node.run(node.room(gpu));
+    }
+    assert_eq!(node.scheduler.slice_of(JobId(1)), None);
+    // A question about a lease that is gone is answered, and its job has nothing to give back at its end.
+    assert_eq!(stays(&node.raise(1, 35)), 1);
+    assert_eq!(node.end(1, None), [Action::Look { gpu: second }]);
+    // The other GPU goes on, and no reading is asked of the lost one.
+    assert_eq!(gpu_of(&node, 2), second);
+    let actions = node.end(2, None);
+    assert!(!actions.contains(&Action::Look { gpu: first }), "{actions:?}");
+    assert_eq!(gpu_of(&node, 3), second);
+    // Back with a lease of a job that ran on.
+    node.step(Event::SoftGpu { gpu: first, cut: CUT });
+    node.step(Event::SoftSlice {
+        slice: Incarnation(70),
+        gpu: first,
+        memory: 30 * GIB,
+        holder: JobId(7),
+    });
+    node.leases.insert(Incarnation(70), (first, 30 * GIB));
+    node.arrive(8, 15);
+    assert_eq!(
+        gpu_of(&node, 8),
+        second,
+        "there is no room beside the adopted one"
+    );
+}
+
+#[test]
 fn more_than_the_gpu_has_moves_nobody_and_is_refused_to_who_waits() {
     let mut node = Node::new(1, CUT);
     node.arrive(1, 10);
@@ -258,6 +395,29 @@ fn more_than_the_gpu_has_moves_nobody_and_is_refused_to_who_waits() {
     assert_eq!(
         reason,
         Some("needs 41.00 GiB; the largest slice to be had here is a soft slice with 40.00 GiB")
+    );
+}
+
+/// A program's own limit looks like a slice too small. Leases that crept up would relaunch it without end.
+#[test]
+fn who_fails_again_and_again_is_given_all_there_is_and_then_up() {
+    let mut node = Node::new(1, CUT);
+    node.arrive(1, 0);
+    let mut had = vec![node.lease(1)];
+    let refused = loop {
+        let actions = node.end(1, Some(1));
+        if node.lease(1) == 0 {
+            break actions;
+        }
+        had.push(node.lease(1));
+        assert!(had.len() < 10, "{had:?}");
+    };
+    assert_eq!(had, [5, 10, 20, 40]);
+    assert!(
+        refused
+            .iter()
+            .any(|action| matches!(action, Action::Refuse { job, .. } if *job == JobId(1))),
+        "{refused:?}"
     );
 }
 
@@ -403,6 +563,7 @@ enum Turn {
     End(usize, Option<u64>),
     Raise(usize, u64),
     Forecast(usize, u64),
+    Enough(usize, u64),
     Withdraw(usize),
     Others(usize, u64),
     Answer(usize),
@@ -416,6 +577,7 @@ fn turn() -> impl Strategy<Value = Turn> {
         4 => (index(), proptest::option::weighted(0.4, 1_u64..45)).prop_map(|(job, again)| Turn::End(job, again)),
         4 => (index(), 1_u64..45).prop_map(|(job, gib)| Turn::Raise(job, gib)),
         4 => (index(), 1_u64..45).prop_map(|(job, gib)| Turn::Forecast(job, gib)),
+        3 => (index(), 1_u64..30).prop_map(|(job, gib)| Turn::Enough(job, gib)),
         1 => index().prop_map(Turn::Withdraw),
         2 => (0_usize..2, 0_u64..40).prop_map(|(gpu, gib)| Turn::Others(gpu, gib)),
         8 => index().prop_map(Turn::Answer),
@@ -433,6 +595,19 @@ struct Seen {
 }
 
 impl Seen {
+    /// One event, and what leases give back for it, which the daemon answers at once.
+    fn step(&mut self, node: &mut Node, event: Event, in_reading: bool) {
+        let actions = node.step(event);
+        self.take(&actions, in_reading);
+        for action in actions {
+            if let Action::Shrink { job, memory } = action {
+                assert!(self.running.contains(&job) && !self.asking.contains(&job));
+                let actions = node.shrunk(job, memory);
+                self.take(&actions, false);
+            }
+        }
+    }
+
     fn take(&mut self, actions: &[Action], in_reading: bool) {
         for action in actions {
             match action {
@@ -448,7 +623,7 @@ impl Seen {
                     self.asking.remove(job);
                 }
                 Action::Refuse { job, .. } => assert!(self.waiting.remove(job)),
-                Action::Lease { .. } | Action::Move { .. } => {}
+                Action::Lease { .. } | Action::Move { .. } | Action::Shrink { .. } => {}
                 Action::Create { .. } | Action::Destroy { .. } => panic!("there is no MIG: {action:?}"),
             }
         }
@@ -492,6 +667,9 @@ proptest! {
                 Turn::Forecast(which, gib) => {
                     pick(&seen.running, which).map(|job| Event::Forecast { job, need: need(gib) })
                 }
+                Turn::Enough(which, gib) => {
+                    pick(&seen.running, which).map(|job| Event::Enough { job, need: need(gib) })
+                }
                 Turn::Withdraw(which) => pick(&seen.waiting, which).map(|job| {
                     seen.waiting.remove(&job);
                     Event::Withdrawn { job }
@@ -511,8 +689,7 @@ proptest! {
             };
             if let Some(event) = event {
                 let in_reading = matches!(event, Event::Room { .. });
-                let actions = node.step(event);
-                seen.take(&actions, in_reading);
+                seen.step(&mut node, event, in_reading);
             }
         }
         // All goes away, and time passes.
@@ -522,12 +699,10 @@ proptest! {
             let ended = pick(&seen.running, 0).filter(|_| seen.asking.is_empty());
             let event = ended.map_or(Event::Tick, |job| Event::Ended { job, again: None });
             seen.running.retain(|job| Some(*job) != ended);
-            let actions = node.step(event);
-            seen.take(&actions, false);
+            seen.step(&mut node, event, false);
             while let Some(gpu) = seen.looks.pop_first() {
                 let room = node.room(gpu);
-                let actions = node.step(room);
-                seen.take(&actions, true);
+                seen.step(&mut node, room, true);
             }
         }
         prop_assert!(seen.asking.is_empty(), "{:?} have no answer", seen.asking);

@@ -31,7 +31,7 @@ impl Scheduler {
         let room = pool.last?;
         Some(format!(
             "no room for a soft slice of {}: GPU {} has {} for them, {} of it leased and {} more held by others",
-            Bytes(lease_for(waiting, pool.cut)),
+            Bytes(lease_for(waiting, pool)),
             gpu.0,
             Bytes(room.now),
             Bytes(pool.leased()),
