@@ -2,7 +2,7 @@
 //! MIG-serving's exchange and compact, done one after the other.
 //!
 //! `cargo bench --bench serve_transition` runs 10,000 random pairs of deployments (`-- --pairs N` for another number)
-//! and a day of MIG-serving's five-model size on the carried profiles. Steps' times are MIG-serving's; all seconds of
+//! and a day of five models, about the size of MIG-serving's, on the carried profiles; the demand curve is made up. Steps' times are MIG-serving's; all seconds of
 //! transitions are modelled. Seeds are fixed, so that figures do not change from run to run.
 
 use std::time::Instant;
