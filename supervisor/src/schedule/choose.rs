@@ -201,7 +201,7 @@ impl Scheduler {
     }
 
     /// Why no slice of this node will ever serve `job`, with the figures.
-    fn why_never(&self, job: &Waiting) -> String {
+    pub(super) fn why_never(&self, job: &Waiting) -> String {
         let wanted = match (job.need.device_bytes, job.outgrown) {
             (0, 0) => "needs a slice".to_owned(),
             (need, had) if had >= need => format!("needs more than the {} it had", Bytes(had)),

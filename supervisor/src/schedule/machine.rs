@@ -6,6 +6,7 @@ use migm_shared::ids::{Incarnation, JobId};
 use migm_shared::units::Bytes;
 
 use super::gpu::Gpu;
+use super::planned::Planned;
 use super::{Action, Event, GpuIndex, Need, Policy, Slice, SliceState};
 use crate::layout::StateIndex;
 
@@ -22,6 +23,8 @@ pub struct Scheduler {
     pub(super) restricted: HashMap<JobId, BTreeSet<GpuIndex>>,
     /// The state in which each create under way was planned.
     pub(super) planned_in: HashMap<Incarnation, StateIndex>,
+    /// Where a strategy decides; else jobs are served in order.
+    pub(super) planned: Option<Planned>,
     pub(super) next_incarnation: u64,
     next_arrival: u64,
 }
@@ -65,6 +68,7 @@ impl Scheduler {
             jobs: HashMap::new(),
             restricted: HashMap::new(),
             planned_in: HashMap::new(),
+            planned: None,
             next_incarnation: first.0,
             next_arrival: 0,
         }
@@ -76,6 +80,10 @@ impl Scheduler {
         let mut actions = Vec::new();
         match event {
             Event::Gpu { gpu, table, foreign } => {
+                if let Some(planned) = &mut self.planned {
+                    let names = table.profiles().iter().map(|profile| profile.name.clone());
+                    planned.gpu(gpu, names.collect());
+                }
                 self.gpus.insert(gpu, Gpu::new(table, foreign));
             }
             Event::Slice {
@@ -100,8 +108,14 @@ impl Scheduler {
             Event::Restricted { job, gpus } => {
                 self.restricted.insert(job, gpus.into_iter().collect());
             }
-            Event::Arrived { job, need } => self.arrived(job, need),
-            Event::Ended { job, again } => self.ended(job, again),
+            Event::Facts { job, facts } => {
+                if let Some(planned) = &mut self.planned {
+                    planned.know(job, facts, now);
+                }
+            }
+            Event::Arrived { job, need } => self.arrived(job, need, now),
+            Event::Ended { job, again } => self.ended(job, again, true, now),
+            Event::Moved { job, need } => self.ended(job, Some(need), false, now),
             Event::Withdrawn { job } => self.withdrawn(job),
             Event::Forecast { job, need } => self.forecast(job, need, &mut actions),
             Event::Created { slice } => self.created(slice),
@@ -109,10 +123,28 @@ impl Scheduler {
             Event::Destroyed { slice } => self.destroyed(slice),
             Event::DestroyFailed { slice } => self.destroy_failed(slice),
             Event::Vanished { slice } => self.gone(slice),
-            Event::Tick => self.gpus.values_mut().for_each(|gpu| gpu.tick(now)),
+            Event::Tick => self.tick(now),
+            Event::Settled => self.plan(now, &mut actions),
         }
-        self.serve(&mut actions);
+        if self.planned.is_some() {
+            self.pursue(now, &mut actions);
+        } else {
+            self.serve(&mut actions);
+        }
         actions
+    }
+
+    fn tick(&mut self, now: f64) {
+        for (&index, gpu) in &mut self.gpus {
+            let waited = gpu.retry_at().is_some();
+            gpu.tick(now);
+            if waited
+                && gpu.retry_at().is_none()
+                && let Some(planned) = &mut self.planned
+            {
+                planned.freed(index);
+            }
+        }
     }
 
     fn adopt(&mut self, number: Incarnation, slice: Slice, holder: Option<JobId>) {
@@ -152,9 +184,12 @@ impl Scheduler {
     pub(super) fn forget(&mut self, job: JobId) {
         self.jobs.remove(&job);
         self.restricted.remove(&job);
+        if let Some(planned) = &mut self.planned {
+            planned.over(job);
+        }
     }
 
-    fn arrived(&mut self, job: JobId, need: Need) {
+    fn arrived(&mut self, job: JobId, need: Need, now: f64) {
         if self.jobs.contains_key(&job) {
             return;
         }
@@ -167,10 +202,13 @@ impl Scheduler {
             note: None,
         };
         self.jobs.insert(job, known);
-        self.enqueue(arrival, job, need, 0);
+        self.enqueue(arrival, job, need, 0, now);
     }
 
-    fn enqueue(&mut self, arrival: u64, job: JobId, need: Need, outgrown: u64) {
+    fn enqueue(&mut self, arrival: u64, job: JobId, need: Need, outgrown: u64, now: f64) {
+        if let Some(planned) = &mut self.planned {
+            planned.waits(job, now);
+        }
         // Those behind wait for this job: slices kept for them could be the ones it waits for.
         self.unseat_from(arrival);
         let waiting = Waiting {
@@ -182,7 +220,8 @@ impl Scheduler {
         self.queue.insert(arrival, waiting);
     }
 
-    fn ended(&mut self, job: JobId, again: Option<Need>) {
+    /// With `outgrew`, the slice that the job had was too small for it.
+    fn ended(&mut self, job: JobId, again: Option<Need>, outgrew: bool, now: f64) {
         let Some(known) = self.jobs.get_mut(&job) else {
             return;
         };
@@ -198,16 +237,25 @@ impl Scheduler {
             if let Some(gpu) = self.gpus.get_mut(&slice.gpu) {
                 gpu.changed();
             }
+            if let Some(planned) = &mut self.planned {
+                planned.freed(slice.gpu);
+            }
         }
         let Some(need) = again else {
             self.forget(job);
             return;
         };
-        known.outgrown = known.outgrown.max(had);
+        if outgrew {
+            known.outgrown = known.outgrown.max(had);
+        }
         known.moving = false;
         known.note = None;
         let (arrival, outgrown) = (known.arrival, known.outgrown);
-        self.enqueue(arrival, job, need, outgrown);
+        self.enqueue(arrival, job, need, outgrown, now);
+        if outgrew && let Some(planned) = &mut self.planned {
+            // A place promised for the former need may be too small for this one.
+            planned.drop_seat(job);
+        }
     }
 
     fn withdrawn(&mut self, job: JobId) {
@@ -278,6 +326,9 @@ impl Scheduler {
         if let Some(gpu) = self.gpus.get_mut(&slice.gpu) {
             gpu.refuse(&states, slice.slot(), illegal, now);
         }
+        if let Some(planned) = &mut self.planned {
+            planned.refuse(slice.gpu, slice.slot());
+        }
         if let Some(arrival) = job.and_then(|job| self.jobs.get(&job)).map(|known| known.arrival) {
             self.unseat_from(arrival);
         }
@@ -302,6 +353,9 @@ impl Scheduler {
         if let Some(gpu) = self.gpus.get_mut(&slice.gpu) {
             gpu.changed();
         }
+        if let Some(planned) = &mut self.planned {
+            planned.freed(slice.gpu);
+        }
         match slice.state {
             SliceState::Reserved(job) | SliceState::Creating(Some(job)) => {
                 if let Some(arrival) = self.jobs.get(&job).map(|known| known.arrival) {
@@ -325,6 +379,9 @@ impl Scheduler {
         if slice.state == SliceState::Destroying {
             slice.state = SliceState::Idle;
             slice.stuck = true;
+            if let Some(planned) = &mut self.planned {
+                planned.touch();
+            }
         }
     }
 
