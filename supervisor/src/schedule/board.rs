@@ -192,7 +192,8 @@ pub struct Board<'a> {
     pub waiting: Vec<Candidate<'a>>,
 }
 
-/// A job is to have a slot: a waiting one starts there, a running one moves there.
+/// A job is to have a slot: a waiting one starts there, a running one moves there. Without a slot, a running one
+/// stops and waits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Order {
     /// Which.
@@ -200,7 +201,7 @@ pub struct Order {
     /// Where.
     pub gpu: GpuIndex,
     /// On what.
-    pub slot: Slot,
+    pub slot: Option<Slot>,
     /// One line for people.
     pub reason: String,
 }

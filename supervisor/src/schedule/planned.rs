@@ -202,14 +202,14 @@ impl Scheduler {
                 reason: order.reason.clone(),
             });
         }
-        planned.seats.insert(
-            order.job,
-            Promise {
+        if let Some(slot) = order.slot {
+            let promise = Promise {
                 gpu: order.gpu,
-                slot: order.slot,
+                slot,
                 reason: order.reason,
-            },
-        );
+            };
+            planned.seats.insert(order.job, promise);
+        }
     }
 
     /// Does what the seats need: leases, destroys, creates.

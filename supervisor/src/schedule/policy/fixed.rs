@@ -57,7 +57,7 @@ impl Strategy for Fixed {
                 orders.push(Order {
                     job: candidate.job,
                     gpu: desk.gpu,
-                    slot,
+                    slot: Some(slot),
                     reason: format!("{} of the static layout", desk.table.named(slot)),
                 });
             }

@@ -18,17 +18,17 @@ pub struct Choice {
 
 /// The default policy.
 #[derive(Debug)]
-pub struct Migm { choice: Choice, grids: Vec<Grid>, keys: Vec<usize>, shares: Vec<Vec<f64>>, round: u64, warm: HashMap<JobId, (f64, u8)> }
+pub struct Migm { choice: Choice, grids: Vec<Grid>, keys: Vec<usize>, shares: Vec<Vec<f64>>, round: u64, warm: HashMap<JobId, (f64, u8)>, mixes: Vec<super::flow::Mixes> }
 
 fn env(name: &str, d: f64) -> f64 { std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(d) }
 
 impl Migm {
     /// With options.
-    pub fn new(choice: Choice) -> Self { Self { choice, grids: vec![], keys: vec![], shares: vec![], round: 0, warm: HashMap::new() } }
+    pub fn new(choice: Choice) -> Self { Self { choice, grids: vec![], keys: vec![], shares: vec![], round: 0, warm: HashMap::new(), mixes: vec![] } }
     fn learn_tables(&mut self, board: &Board<'_>) {
         for desk in &board.gpus {
             let key = std::ptr::from_ref::<Table>(desk.table) as usize;
-            while self.grids.len() <= desk.kind { self.grids.push(Grid::new(desk.table)); self.keys.push(key);
+            while self.grids.len() <= desk.kind { self.grids.push(Grid::new(desk.table)); self.mixes.push(super::flow::Mixes::new(desk.table)); self.keys.push(key);
                 self.shares.push((0..desk.table.profiles().len()).map(|p| share(desk.table, ProfileIndex(p))).collect()); }
         }
     }
@@ -40,6 +40,7 @@ impl Strategy for Migm {
         if !self.choice.moves && board.gpus.iter().all(|d| !d.has_room()) { return Vec::new(); }
         self.learn_tables(board);
         self.round += 1;
+        if self.choice.moves && env("FLOW", 1.0) > 0.0 { return super::flow::decide(board, &self.mixes, self.choice.fifo); }
         let mut tasks: Vec<Task> = Vec::new();
         let mut names = Vec::new();
         let mut movable: Vec<u16> = vec![];
@@ -117,7 +118,7 @@ impl Strategy for Migm {
         shop.cost(&list, f64::INFINITY);
         self.warm.clear();
         for (r, &i) in list.order.iter().enumerate() { if i as usize >= nrun { self.warm.insert(names[i as usize], (r as f64, list.option[i as usize])); } }
-        shop.starts.iter().map(|s| { let desk = &board.gpus[s.gpu as usize]; Order { job: names[s.task as usize], gpu: desk.gpu, slot: self.grids[desk.kind].slot(s.bit), reason: String::new() } }).collect()
+        shop.starts.iter().map(|s| { let desk = &board.gpus[s.gpu as usize]; Order { job: names[s.task as usize], gpu: desk.gpu, slot: Some(self.grids[desk.kind].slot(s.bit)), reason: String::new() } }).collect()
     }
 }
 
