@@ -70,10 +70,14 @@ pub struct Held<'a> {
     pub facts: Option<&'a Facts>,
     /// Device bytes that the job needs.
     pub need: u64,
+    /// Memory of the largest slice that it outgrew.
+    pub outgrown: u64,
     /// Seconds of work left, if known.
     pub left: Option<f64>,
     /// Seconds of work done by it so far.
     pub attained: f64,
+    /// Seconds since it has that slice.
+    pub ran: f64,
     /// It runs there and no move of it is under way.
     pub runs: bool,
 }
@@ -140,8 +144,10 @@ impl Desk<'_> {
             job: Some(job),
             facts: None,
             need: 0,
+            outgrown: 0,
             left: None,
             attained: 0.0,
+            ran: 0.0,
             runs: false,
         });
     }

@@ -51,6 +51,9 @@ struct Run {
     since: f64,
     /// Seconds of work per second, as far as known.
     speed: f64,
+    /// As the job was when it waited.
+    need: u64,
+    outgrown: u64,
 }
 
 static NOTHING_KNOWN: LazyLock<Facts> = LazyLock::new(|| Facts {
@@ -325,10 +328,16 @@ impl Scheduler {
     ) {
         let kind = planned.kind_of[&seat.gpu];
         let speed = planned.facts(job).speed(kind, &self.gpus[&seat.gpu].table, seat.slot.0);
-        planned.runs.insert(job, Run { since: now, speed });
         planned.since.remove(&job);
         if let Some(known) = self.jobs.get_mut(&job) {
-            self.queue.remove(&known.arrival);
+            let waited = self.queue.remove(&known.arrival);
+            let run = Run {
+                since: now,
+                speed,
+                need: waited.as_ref().map_or(0, |waiting| waiting.need.device_bytes),
+                outgrown: waited.as_ref().map_or(0, |waiting| waiting.outgrown),
+            };
+            planned.runs.insert(job, run);
             known.holds = Some(slice);
             known.moving = false;
         }
@@ -426,14 +435,18 @@ impl Planned {
 
     fn held(&self, slot: Slot, job: JobId, now: f64, runs: bool) -> Held<'_> {
         let facts = self.facts(job);
-        let done = self.runs.get(&job).map_or(0.0, |run| (now - run.since).max(0.0) * run.speed);
+        let run = self.runs.get(&job);
+        let ran = run.map_or(0.0, |run| (now - run.since).max(0.0));
+        let done = run.map_or(0.0, |run| ran * run.speed);
         Held {
             slot,
             job: Some(job),
             facts: Some(facts),
-            need: 0,
+            need: run.map_or(0, |run| run.need),
+            outgrown: run.map_or(0, |run| run.outgrown),
             left: facts.work.map(|work| (work - done).max(0.0)),
             attained: facts.attained + done,
+            ran,
             runs,
         }
     }
@@ -461,8 +474,10 @@ impl Held<'_> {
             job: None,
             facts: None,
             need: 0,
+            outgrown: 0,
             left: None,
             attained: 0.0,
+            ran: 0.0,
             runs: false,
         }
     }

@@ -210,6 +210,8 @@ impl Run {
                 fifo: settings.fifo,
                 moves: settings.moves,
                 search: settings.search,
+                create: parameters::CREATE_S,
+                destroy: parameters::DESTROY_S,
             }))),
             _ => return Err(PolicyError::Unknown(name.to_owned())),
         })

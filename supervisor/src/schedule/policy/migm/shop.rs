@@ -1,10 +1,9 @@
 //! List schedules over reshaped GPUs: how long a given order of tasks with given profiles takes.
 //!
-//! A plan is a list: each task has a place in it and an option, which is a profile on a kind of GPU. Whenever
+//! A plan is a list: each task has a place in it and a way to run, which is a profile on a kind of GPU. Whenever
 //! something ends, the list is gone through from the front and each task starts whose profile can be made beside
-//! what runs, idle slices being reshaped for it. Running jobs stay where they are, or are put into the list like
-//! the others: that is a move. One evaluation costs a few microseconds, so that thousands of plans can be
-//! tried.
+//! what runs, idle slices being reshaped for it. Running jobs stay where they are until they end. One
+//! evaluation costs some microseconds, so that thousands of plans can be tried.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -74,6 +73,12 @@ impl Grid {
         &self.creates[usize::from(state) * self.profiles + usize::from(profile)]
     }
 
+    fn with(&self, state: u16, bit: u8) -> Option<u16> {
+        let profile = self.slots[usize::from(bit)].0.0;
+        let creates = &self.creates[usize::from(state) * self.profiles + profile];
+        creates.iter().find(|create| create.0 == bit).map(|create| create.1)
+    }
+
     fn without(&self, state: u16, bit: u8) -> u16 {
         self.without[usize::from(state) * self.slots.len() + usize::from(bit)]
     }
@@ -95,31 +100,31 @@ pub(super) struct Place {
 
 /// One way to run a task.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Option_ {
+pub(super) struct Way {
     pub(super) kind: u8,
     pub(super) profile: u8,
     /// Seconds to its end.
     pub(super) seconds: f64,
 }
 
-/// Something to be run, or that runs and may be moved.
+/// Something to be run, or that runs.
 #[derive(Clone, Debug)]
 pub(super) struct Task {
     pub(super) weight: f64,
     /// From the least to the most of a GPU, each faster than the one before.
-    pub(super) options: Vec<Option_>,
+    pub(super) ways: Vec<Way>,
     /// Where it runs: GPU, slot, seconds to its end there.
     pub(super) runs: Option<(u16, u8, f64)>,
 }
 
-/// A plan: the order of the tasks, and the option of each; [`STAY`] for one that stays where it runs.
+/// A plan: the order of the tasks that wait, and the way of each task; [`STAY`] for one that runs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct List {
     pub(super) order: Vec<u16>,
-    pub(super) option: Vec<u8>,
+    pub(super) way: Vec<u8>,
 }
 
-/// The option of a running task that is not moved.
+/// The way of a running task.
 pub(super) const STAY: u8 = u8::MAX;
 
 /// What a plan is to make small.
@@ -142,7 +147,7 @@ pub(super) struct Start {
 /// The tasks, the GPUs, and room to evaluate plans in.
 #[derive(Debug)]
 pub(super) struct Shop<'a> {
-    pub(super) grids: &'a [Grid],
+    pub(super) grids: &'a [&'a Grid],
     pub(super) places: Vec<Place>,
     pub(super) tasks: Vec<Task>,
     /// Seconds to create and to destroy a slice.
@@ -157,19 +162,15 @@ pub(super) struct Shop<'a> {
     pending: Vec<u16>,
     /// Starts at time 0 of the plan evaluated last.
     pub(super) starts: Vec<Start>,
-    /// Ends of the tasks in it.
-    pub(super) ended: Vec<f64>,
-    pub(super) evaluations: u32,
 }
 
 impl<'a> Shop<'a> {
-    pub(super) fn new(grids: &'a [Grid], places: Vec<Place>, tasks: Vec<Task>, goal: Goal) -> Self {
+    pub(super) fn new(grids: &'a [&'a Grid], places: Vec<Place>, tasks: Vec<Task>, goal: Goal) -> Self {
         Self {
             grids,
             now: places.clone(),
             driver: vec![0.0; places.len()],
             places,
-            ended: vec![0.0; tasks.len()],
             tasks,
             create: 0.0,
             destroy: 0.0,
@@ -178,68 +179,48 @@ impl<'a> Shop<'a> {
             ends: BinaryHeap::new(),
             pending: Vec::new(),
             starts: Vec::new(),
-            evaluations: 0,
         }
     }
 
-    /// The cost of a plan; infinite when it moves a task that cannot start again at once. With `limit`, a plan
-    /// that is seen to cost more may be given up: its cost is then above `limit` and means nothing else.
+    /// The cost of a plan; infinite when it leads nowhere. A plan that is seen to cost more than `limit` is
+    /// given up: its cost is infinite too.
     pub(super) fn cost(&mut self, list: &List, limit: f64) -> f64 {
-        self.evaluations += 1;
         self.now.clone_from(&self.places);
         self.driver.fill(0.0);
         self.ends.clear();
         self.starts.clear();
         self.pending.clear();
         let (mut sum, mut last) = (0.0, 0.0_f64);
-        let mut movers = 0_usize;
-        for (index, task) in self.tasks.iter().enumerate() {
-            if let Some((gpu, bit, seconds)) = task.runs {
-                let place = &mut self.now[usize::from(gpu)];
-                if list.option[index] == STAY {
-                    let grid = &self.grids[usize::from(place.kind)];
-                    let profile = grid.slots[usize::from(bit)].0.0;
-                    let create = grid.creates(place.state, profile as u8).iter().find(|create| create.0 == bit);
-                    let Some(&(_, after)) = create else {
-                        return f64::INFINITY;
-                    };
-                    place.state = after;
-                    self.ends.push(Reverse((key(seconds), gpu, bit)));
-                    self.ended[index] = seconds;
-                    sum += task.weight * seconds;
-                    last = last.max(seconds);
-                } else {
-                    // Its slice goes idle.
-                    place.standing |= 1 << bit;
-                    movers += 1;
-                }
-            }
+        for task in &self.tasks {
+            let Some((gpu, bit, seconds)) = task.runs else {
+                continue;
+            };
+            let place = &mut self.now[usize::from(gpu)];
+            let Some(after) = self.grids[usize::from(place.kind)].with(place.state, bit) else {
+                return f64::INFINITY;
+            };
+            place.state = after;
+            self.ends.push(Reverse((key(seconds), gpu, bit)));
+            sum += task.weight * seconds;
+            last = last.max(seconds);
         }
-        for &index in &list.order {
-            if list.option[usize::from(index)] != STAY {
-                self.pending.push(index);
-            }
-        }
+        self.pending.extend_from_slice(&list.order);
         let mut time = 0.0;
-        // GPUs that may have room for something since the last look.
-        let mut open = true;
         loop {
-            if open && !self.pending.is_empty() {
+            if !self.pending.is_empty() {
                 let mut kept = 0;
                 let mut stopped = false;
                 for at in 0..self.pending.len() {
                     let index = self.pending[at];
-                    let chosen = if stopped { None } else { self.place(index, list.option[usize::from(index)]) };
+                    let chosen = if stopped { None } else { self.place(index, list.way[usize::from(index)]) };
                     match chosen {
                         Some((gpu, bit, after)) => {
-                            let end = self.start(index, list.option[usize::from(index)], gpu, bit, after, time);
+                            let end = self.start(index, list.way[usize::from(index)], gpu, bit, after, time);
                             let task = &self.tasks[usize::from(index)];
                             sum += task.weight * end;
                             last = last.max(end);
-                            self.ended[usize::from(index)] = end;
                             if time == 0.0 {
                                 self.starts.push(Start { task: index, gpu, bit });
-                                movers -= usize::from(task.runs.is_some());
                             }
                         }
                         None => {
@@ -250,9 +231,6 @@ impl<'a> Shop<'a> {
                     }
                 }
                 self.pending.truncate(kept);
-                if time == 0.0 && movers > 0 {
-                    return f64::INFINITY;
-                }
             }
             let now = match self.goal {
                 Goal::Makespan => last,
@@ -277,7 +255,6 @@ impl<'a> Shop<'a> {
                 self.ends.pop();
                 self.free(gpu, bit);
             }
-            open = true;
         }
         match self.goal {
             // Among equal ends the plan that is done with most jobs early.
@@ -294,7 +271,7 @@ impl<'a> Shop<'a> {
 
     /// Where a task can start now: a standing slice of its kind anywhere, else the first GPU with room.
     fn place(&self, index: u16, option: u8) -> Option<(u16, u8, u16)> {
-        let wanted = self.tasks[usize::from(index)].options[usize::from(option)];
+        let wanted = self.tasks[usize::from(index)].ways[usize::from(option)];
         let mut made = None;
         for (gpu, place) in self.now.iter().enumerate() {
             if place.kind != wanted.kind {
@@ -312,7 +289,7 @@ impl<'a> Shop<'a> {
     }
 
     fn start(&mut self, index: u16, option: u8, gpu: u16, bit: u8, after: u16, time: f64) -> f64 {
-        let seconds = self.tasks[usize::from(index)].options[usize::from(option)].seconds;
+        let seconds = self.tasks[usize::from(index)].ways[usize::from(option)].seconds;
         let place = &mut self.now[usize::from(gpu)];
         place.state = after;
         let mut begin = time;

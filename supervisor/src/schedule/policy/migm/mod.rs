@@ -1,0 +1,137 @@
+//! The default policy: jobs on the slices that are best for all of them together.
+//!
+//! One decision's way:
+//!
+//! 1. A batch, all of it known from the start, is planned as a whole: [`plan`] searches among list schedules
+//!    for the earliest end, and later decisions follow the plan, looking again only a little.
+//! 2. Jobs that come one by one and keep their work when moved share the GPUs in changing company
+//!    ([`company`]); their mean completion time is what counts.
+//! 3. Where running jobs must stay, [`plan`] searches for the least mean completion time of all that wait,
+//!    given when the running ones end.
+//! 4. Where that would be too many jobs and GPUs to search, or searching is off, a [`quick`] choice is made:
+//!    shortest first, each on the slice of the least time and price.
+//!
+//! Search is by a fixed number of evaluations, not by a clock, so that the same board gives the same orders.
+
+use super::super::{Board, Order, Strategy, share};
+use crate::layout::ProfileIndex;
+
+mod company;
+mod local;
+mod plan;
+mod quick;
+mod remaining;
+mod shop;
+
+use company::{Company, Mixes};
+use plan::Planner;
+use remaining::Remaining;
+use shop::Grid;
+
+/// Beyond this many waiting jobs times GPUs the quick choice is made.
+const TOO_MANY: usize = 4_000;
+
+/// What the policy may do.
+#[derive(Clone, Copy, Debug)]
+pub struct Choice {
+    /// Jobs are taken in order of arrival; one is passed over only while no place for it is worth it.
+    pub fifo: bool,
+    /// Jobs that keep their work may be moved.
+    pub moves: bool,
+    /// Plans tried for a batch; 0 turns search off altogether.
+    pub search: u32,
+    /// Seconds to create and to destroy a slice.
+    pub create: f64,
+    /// See [`Choice::create`].
+    pub destroy: f64,
+}
+
+/// The default policy.
+#[derive(Debug)]
+pub struct Migm {
+    choice: Choice,
+    kinds: Vec<Kind>,
+    planner: Planner,
+    remaining: Remaining,
+    /// Jobs on each GPU at the last decision, as a number.
+    last: Vec<u64>,
+    turn: usize,
+}
+
+/// What is worked out once for each kind of GPU.
+#[derive(Debug)]
+struct Kind {
+    grid: Grid,
+    mixes: Mixes,
+    shares: Vec<f64>,
+}
+
+impl Migm {
+    /// With these options.
+    #[must_use]
+    pub fn new(choice: Choice) -> Self {
+        Self {
+            choice,
+            kinds: Vec::new(),
+            planner: Planner::default(),
+            remaining: Remaining::default(),
+            last: Vec::new(),
+            turn: 0,
+        }
+    }
+
+    fn learn_kinds(&mut self, board: &Board<'_>) {
+        while let Some(desk) = board.gpus.iter().find(|desk| desk.kind == self.kinds.len()) {
+            let profiles = (0..desk.table.profiles().len()).map(ProfileIndex);
+            self.kinds.push(Kind {
+                grid: Grid::new(desk.table),
+                mixes: Mixes::new(desk.table),
+                shares: profiles.map(|profile| share(desk.table, profile)).collect(),
+            });
+        }
+    }
+
+    /// GPUs whose jobs are not those of the last decision.
+    fn changed(&mut self, board: &Board<'_>) -> Vec<usize> {
+        let now: Vec<u64> = board
+            .gpus
+            .iter()
+            .map(|desk| {
+                let jobs = desk.held.iter().filter_map(|held| held.job);
+                jobs.fold(0, |sum: u64, job| sum.wrapping_add((job.0 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)))
+            })
+            .collect();
+        let changed = (0..now.len()).filter(|&at| self.last.get(at) != Some(&now[at])).collect();
+        self.last = now;
+        changed
+    }
+}
+
+impl Strategy for Migm {
+    fn decide(&mut self, board: &Board<'_>) -> Vec<Order> {
+        self.remaining.look(board);
+        let room = board.gpus.iter().any(super::super::Desk::has_room);
+        let running = || board.gpus.iter().flat_map(|desk| desk.held.iter().filter_map(|held| held.facts));
+        let mut all = board.waiting.iter().map(|candidate| candidate.facts).chain(running());
+        let batch = all.all(|facts| facts.in_batch);
+        let moves = self.choice.moves && self.choice.search > 0 && !batch && running().any(|facts| facts.keeps_work);
+        if !moves && (!room || board.waiting.is_empty()) {
+            return Vec::new();
+        }
+        self.learn_kinds(board);
+        self.turn += 1;
+        let many = board.waiting.len() * board.gpus.len() > TOO_MANY;
+        // A node of which parts must not be changed is beyond the search.
+        let plain = board.gpus.iter().all(|desk| desk.busy.is_some() && desk.lasting.is_empty());
+        if many || !plain || self.choice.search == 0 {
+            let shares: Vec<&[f64]> = self.kinds.iter().map(|kind| &kind.shares[..]).collect();
+            return quick::decide(board, &shares, &self.remaining, self.choice.fifo, batch);
+        }
+        if moves {
+            let changed = self.changed(board);
+            let mixes: Vec<&Mixes> = self.kinds.iter().map(|kind| &kind.mixes).collect();
+            return Company::new(board, &mixes, &self.remaining, self.choice.fifo, &changed, self.turn).settle();
+        }
+        self.planner.decide(board, &self.kinds, &self.remaining, &self.choice, batch)
+    }
+}
