@@ -9,7 +9,7 @@ use super::engine::Engine;
 use super::{Job, Outcome, Settings, Workload, parameters};
 use crate::layout::{ProfileIndex, Slot};
 use crate::memory::{Costs, Method, Observation, Situation, Verdict, decide};
-use crate::schedule::policy::{Choice, Fixed, Migm, Rule};
+use crate::schedule::policy::{Choice, Far, Fixed, Mfi, Migm, Miso, Rule, Waves};
 use crate::schedule::{Action, Event, Facts, Policy, Scheduler, Strategy};
 
 /// Why a policy cannot run.
@@ -213,6 +213,10 @@ impl Run {
                 create: parameters::CREATE_S,
                 destroy: parameters::DESTROY_S,
             }))),
+            "scheme-a" => Self::Planned(Box::new(Waves)),
+            "far" => Self::Planned(Box::new(Far::new(parameters::CREATE_S, parameters::DESTROY_S))),
+            "mfi" => Self::Planned(Box::new(Mfi)),
+            "miso" => Self::Planned(Box::new(Miso::default())),
             _ => return Err(PolicyError::Unknown(name.to_owned())),
         })
     }

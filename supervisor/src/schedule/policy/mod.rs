@@ -1,7 +1,30 @@
 //! The policies that decide by [`Strategy`](super::Strategy): each in a file of its own.
+//!
+//! | policy | file |
+//! |---|---|
+//! | [`Migm`], the default | `migm/` |
+//! | [`Fixed`]: static layouts | `fixed.rs` |
+//! | [`Waves`]: scheme A | `waves.rs` |
+//! | [`Far`] | `far.rs` |
+//! | [`Mfi`] | `mfi.rs` |
+//! | [`Miso`] | `miso.rs` |
+//!
+//! `shop.rs` evaluates list schedules, for [`Migm`] and [`Far`]; `company.rs` improves the sharing of GPUs by
+//! running jobs, for [`Migm`] and [`Miso`].
 
+mod company;
+mod far;
 mod fixed;
+mod mfi;
 mod migm;
+mod miso;
+mod picture;
+mod shop;
+mod waves;
 
+pub use far::Far;
 pub use fixed::{Fixed, Rule};
+pub use mfi::Mfi;
 pub use migm::{Choice, Migm};
+pub use miso::Miso;
+pub use waves::Waves;

@@ -1,6 +1,6 @@
 //! Local search over lists.
 
-use super::shop::{List, STAY, Shop};
+use super::super::shop::{List, STAY, Shop};
 
 /// A small deterministic source of numbers (xorshift64*, Vigna 2016): the same board gives the same plan.
 #[derive(Clone, Debug)]

@@ -2,31 +2,28 @@
 //!
 //! One decision's way:
 //!
-//! 1. A batch, all of it known from the start, is planned as a whole: [`plan`] searches among list schedules
+//! 1. A batch, all of it known from the start, is planned as a whole: `plan` searches among list schedules
 //!    for the earliest end, and later decisions follow the plan, looking again only a little.
 //! 2. Jobs that come one by one and keep their work when moved share the GPUs in changing company
-//!    ([`company`]); their mean completion time is what counts.
-//! 3. Where running jobs must stay, [`plan`] searches for the least mean completion time of all that wait,
+//!    (`company`); their mean completion time is what counts.
+//! 3. Where running jobs must stay, `plan` searches for the least mean completion time of all that wait,
 //!    given when the running ones end.
-//! 4. Where that would be too many jobs and GPUs to search, or searching is off, a [`quick`] choice is made:
+//! 4. Where that would be too many jobs and GPUs to search, or searching is off, a `quick` choice is made:
 //!    shortest first, each on the slice of the least time and price.
 //!
 //! Search is by a fixed number of evaluations, not by a clock, so that the same board gives the same orders.
 
-use super::super::{Board, Order, Strategy, share};
-use crate::layout::ProfileIndex;
+use super::super::{Board, Order, Strategy};
+use super::picture::{Kind, learn};
 
-mod company;
 mod local;
 mod plan;
 mod quick;
 mod remaining;
-mod shop;
 
-use company::{Company, Mixes};
+use super::company::{self, Company, Manner, Mixes};
 use plan::Planner;
 use remaining::Remaining;
-use shop::Grid;
 
 /// Beyond this many waiting jobs times GPUs the quick choice is made.
 const TOO_MANY: usize = 4_000;
@@ -51,19 +48,12 @@ pub struct Choice {
 pub struct Migm {
     choice: Choice,
     kinds: Vec<Kind>,
+    mixes: Vec<Mixes>,
     planner: Planner,
     remaining: Remaining,
     /// Jobs on each GPU at the last decision, as a number.
     last: Vec<u64>,
     turn: usize,
-}
-
-/// What is worked out once for each kind of GPU.
-#[derive(Debug)]
-struct Kind {
-    grid: Grid,
-    mixes: Mixes,
-    shares: Vec<f64>,
 }
 
 impl Migm {
@@ -73,6 +63,7 @@ impl Migm {
         Self {
             choice,
             kinds: Vec::new(),
+            mixes: Vec::new(),
             planner: Planner::default(),
             remaining: Remaining::default(),
             last: Vec::new(),
@@ -81,14 +72,8 @@ impl Migm {
     }
 
     fn learn_kinds(&mut self, board: &Board<'_>) {
-        while let Some(desk) = board.gpus.iter().find(|desk| desk.kind == self.kinds.len()) {
-            let profiles = (0..desk.table.profiles().len()).map(ProfileIndex);
-            self.kinds.push(Kind {
-                grid: Grid::new(desk.table),
-                mixes: Mixes::new(desk.table),
-                shares: profiles.map(|profile| share(desk.table, profile)).collect(),
-            });
-        }
+        learn(&mut self.kinds, board);
+        company::learn(&mut self.mixes, board);
     }
 
     /// GPUs whose jobs are not those of the last decision.
@@ -129,8 +114,9 @@ impl Strategy for Migm {
         }
         if moves {
             let changed = self.changed(board);
-            let mixes: Vec<&Mixes> = self.kinds.iter().map(|kind| &kind.mixes).collect();
-            return Company::new(board, &mixes, &self.remaining, self.choice.fifo, &changed, self.turn).settle();
+            let manner = if self.choice.fifo { Manner::InOrder } else { Manner::Free };
+            let left = |told, done| self.remaining.of(told, done);
+            return Company::new(board, &self.mixes, left, manner, &changed, self.turn).settle();
         }
         self.planner.decide(board, &self.kinds, &self.remaining, &self.choice, batch)
     }

@@ -7,9 +7,9 @@ use migm_shared::ids::JobId;
 use super::super::super::{Board, Order};
 use super::local::{Dice, improve};
 use super::remaining::Remaining;
-use super::shop::{Goal, List, Place, STAY, Shop, Task, Way};
-use super::{Choice, Kind};
-use crate::layout::{ProfileIndex, Table};
+use super::super::picture::{Kind, number, running, ways};
+use super::super::shop::{Goal, List, STAY, Shop, Task, Way};
+use super::Choice;
 
 /// Prices of a GPU's time at which the first lists are made.
 const PRICES: [f64; 7] = [0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 16.0];
@@ -40,7 +40,7 @@ impl Planner {
         choice: &Choice,
         batch: bool,
     ) -> Vec<Order> {
-        let Some((places, mut tasks, mut names)) = running(board, kinds, remaining) else {
+        let Some((places, mut tasks, mut names)) = running(board, kinds, |told, done| remaining.of(told, done)) else {
             return Vec::new();
         };
         let first = tasks.len();
@@ -159,78 +159,4 @@ fn priced(shop: &Shop<'_>, kinds: &[Kind], first: usize, price: f64) -> Vec<u8> 
     };
     let tasks = shop.tasks.iter().enumerate();
     tasks.map(|(index, task)| if index < first { STAY } else { best(task) }).collect()
-}
-
-type Picture = (Vec<Place>, Vec<Task>, Vec<JobId>);
-
-/// The GPUs and what runs on them.
-fn running(board: &Board<'_>, kinds: &[Kind], remaining: &Remaining) -> Option<Picture> {
-    let (mut places, mut tasks, mut names) = (Vec::new(), Vec::new(), Vec::new());
-    for (at, desk) in board.gpus.iter().enumerate() {
-        let grid = &kinds[desk.kind].grid;
-        let foreign: Vec<_> = desk.held.iter().filter(|held| held.job.is_none()).map(|held| held.slot).collect();
-        let state = desk.table.state_of(&foreign).ok()?;
-        let mut standing = 0;
-        for slot in &desk.idle {
-            standing |= 1 << grid.bit(*slot)?;
-        }
-        places.push(Place {
-            kind: u8::try_from(desk.kind).ok()?,
-            state: number(state.to_usize()),
-            standing,
-        });
-        for held in &desk.held {
-            let (Some(job), Some(facts)) = (held.job, held.facts) else {
-                continue;
-            };
-            let left = remaining.of(held.left, held.attained);
-            let speed = facts.speed(desk.kind, desk.table, held.slot.0);
-            tasks.push(Task {
-                weight: facts.weight,
-                ways: Vec::new(),
-                runs: Some((number(at), grid.bit(held.slot)?, left / speed.max(1e-6))),
-            });
-            names.push(job);
-        }
-    }
-    Some((places, tasks, names))
-}
-
-/// The ways to run `work` seconds of work, each larger and faster than the one before on the same kind of GPU.
-fn ways(
-    board: &Board<'_>,
-    kinds: &[Kind],
-    speed: impl Fn(usize, &Table, ProfileIndex) -> f64,
-    work: f64,
-) -> Vec<Way> {
-    let mut ways = Vec::new();
-    for (index, kind) in kinds.iter().enumerate() {
-        let Some(desk) = board.gpus.iter().find(|desk| desk.kind == index) else {
-            continue;
-        };
-        let mut by_share: Vec<(f64, f64, usize)> = kind
-            .shares
-            .iter()
-            .enumerate()
-            .map(|(profile, &share)| (share, speed(index, desk.table, ProfileIndex(profile)), profile))
-            .filter(|found| found.1 > 0.0)
-            .collect();
-        by_share.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.total_cmp(&a.1)));
-        let mut fastest = 0.0;
-        for (_, speed, profile) in by_share {
-            if speed > fastest {
-                fastest = speed;
-                ways.push(Way {
-                    kind: u8::try_from(index).unwrap_or(u8::MAX),
-                    profile: u8::try_from(profile).unwrap_or(u8::MAX),
-                    seconds: work / speed,
-                });
-            }
-        }
-    }
-    ways
-}
-
-fn number(value: usize) -> u16 {
-    u16::try_from(value).unwrap_or(u16::MAX)
 }

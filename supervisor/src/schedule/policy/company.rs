@@ -16,8 +16,7 @@ use std::borrow::Cow;
 
 use migm_shared::ids::JobId;
 
-use super::super::super::{Board, Facts, Order};
-use super::remaining::Remaining;
+use super::super::{Board, Facts, Order};
 use crate::layout::{ProfileIndex, Slot, StateIndex, Table};
 
 /// The exponent C above. 3 did best of 1.3 to 4 on the trace of MISO; the differences are within 3 %.
@@ -75,6 +74,24 @@ fn counts(slots: &[Slot], profiles: usize) -> Vec<u8> {
     counts
 }
 
+/// Works out the mixes of the kinds on the board that are not known yet.
+pub(super) fn learn(known: &mut Vec<Mixes>, board: &Board<'_>) {
+    while let Some(desk) = board.gpus.iter().find(|desk| desk.kind == known.len()) {
+        known.push(Mixes::new(desk.table));
+    }
+}
+
+/// Who may join whom.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Manner {
+    /// Whoever gains most.
+    Free,
+    /// In order of arrival; a job is passed over only while no place for it is worth it.
+    InOrder,
+    /// As MISO does: strictly in order, onto the GPU with the fewest jobs, all jobs worth the same.
+    Miso,
+}
+
 /// A job that runs or waits.
 #[derive(Debug)]
 struct Member<'a> {
@@ -106,8 +123,8 @@ struct Fit {
 
 pub(super) struct Company<'a> {
     board: &'a Board<'a>,
-    mixes: &'a [&'a Mixes],
-    fifo: bool,
+    mixes: &'a [Mixes],
+    manner: Manner,
     members: Vec<Member<'a>>,
     running: usize,
     queue: Vec<usize>,
@@ -124,9 +141,9 @@ impl<'a> Company<'a> {
     /// the others where not all can be looked at.
     pub(super) fn new(
         board: &'a Board<'a>,
-        mixes: &'a [&'a Mixes],
-        remaining: &Remaining,
-        fifo: bool,
+        mixes: &'a [Mixes],
+        left: impl Fn(Option<f64>, f64) -> f64,
+        manner: Manner,
         changed: &[usize],
         turn: usize,
     ) -> Self {
@@ -138,7 +155,7 @@ impl<'a> Company<'a> {
         let mut company = Self {
             board,
             mixes,
-            fifo,
+            manner,
             members: Vec::new(),
             running: 0,
             queue: Vec::new(),
@@ -160,7 +177,7 @@ impl<'a> Company<'a> {
                 company.members.push(Member {
                     job,
                     facts,
-                    left: remaining.of(held.left, held.attained),
+                    left: left(held.left, held.attained),
                     worth: 0.0,
                     speeds: speeds(facts, &tables, held.need, held.outgrown),
                     here: Some((at, held.slot)),
@@ -174,7 +191,7 @@ impl<'a> Company<'a> {
             company.members.push(Member {
                 job: candidate.job,
                 facts: candidate.facts,
-                left: remaining.of(candidate.facts.work, candidate.facts.attained),
+                left: left(candidate.facts.work, candidate.facts.attained),
                 worth: 0.0,
                 speeds: speeds(candidate.facts, &tables, candidate.need, candidate.outgrown),
                 here: None,
@@ -194,13 +211,15 @@ impl<'a> Company<'a> {
         let gpus = count(self.board.gpus.len());
         for (rank, &index) in ranked.iter().enumerate() {
             let x = (count(rank + 1) / gpus).max(1.0);
-            let worth = (x.powf(CONCAVITY) - (x - 1.0).powf(CONCAVITY)).powf(1.0 / CONCAVITY);
             let member = &mut self.members[index];
-            member.worth = member.facts.weight * worth;
+            member.worth = match self.manner {
+                Manner::Miso => 1.0,
+                _ => member.facts.weight * (x.powf(CONCAVITY) - (x - 1.0).powf(CONCAVITY)).powf(1.0 / CONCAVITY),
+            };
         }
         let mut queue: Vec<usize> = (self.running..self.members.len()).collect();
         let members = &self.members;
-        if self.fifo {
+        if self.manner != Manner::Free {
             // A job that has run before and was stopped comes before all that never ran.
             queue.sort_by_key(|&index| (members[index].facts.attained <= 0.0, members[index].order));
         } else {
@@ -220,7 +239,9 @@ impl<'a> Company<'a> {
 
     fn look_at(&mut self, changed: &[usize], turn: usize) {
         let gpus = self.board.gpus.len();
-        let most = if gpus > LARGE { SMALL_WINDOW } else { WINDOW };
+        let most = if self.manner == Manner::Miso {
+            gpus
+        } else if gpus > LARGE { SMALL_WINDOW } else { WINDOW };
         let others = (0..gpus).map(|offset| (turn + offset) % gpus);
         for at in changed.iter().copied().chain(others) {
             if self.window.len() < most && !self.locked[at] && !self.window.contains(&at) {
@@ -250,19 +271,24 @@ impl<'a> Company<'a> {
             let set = self.sets[at].clone();
             self.consider(&mut best, LEAST_GAIN, 0.0, vec![(at, set)], None);
         }
-        if self.fifo {
-            self.join_in_order(&mut best);
-        } else {
-            for (place, &joins) in self.queue.iter().take(JOINERS).enumerate() {
-                for &at in &self.window {
-                    self.consider(&mut best, 1e-9, 0.0, vec![(at, with(&self.sets[at], joins))], Some(place));
+        match self.manner {
+            Manner::Free => {
+                for (place, &joins) in self.queue.iter().take(JOINERS).enumerate() {
+                    for &at in &self.window {
+                        self.consider(&mut best, 1e-9, 0.0, vec![(at, with(&self.sets[at], joins))], Some(place));
+                    }
                 }
+            }
+            Manner::InOrder => self.join_in_order(&mut best),
+            Manner::Miso => {
+                self.join_fewest(&mut best);
+                return best;
             }
         }
         if best.is_none() {
             self.go_elsewhere(&mut best);
         }
-        if best.is_none() && !self.fifo {
+        if best.is_none() && self.manner == Manner::Free {
             self.replace(&mut best);
         }
         best
@@ -278,6 +304,22 @@ impl<'a> Company<'a> {
             }
             if best.as_ref().is_some_and(|step| step.joins.is_some()) {
                 return;
+            }
+        }
+    }
+
+    /// The first in the queue joins the GPU with the fewest jobs that can take it.
+    fn join_fewest(&self, best: &mut Option<Step>) {
+        let Some(&joins) = self.queue.first() else {
+            return;
+        };
+        let mut by_size = self.window.clone();
+        by_size.sort_by_key(|&at| (self.sets[at].len(), at));
+        for at in by_size {
+            let before = best.as_ref().is_some_and(|step| step.joins.is_some());
+            if !before {
+                let changes = vec![(at, with(&self.sets[at], joins))];
+                self.consider(best, f64::NEG_INFINITY, f64::from(u16::MAX), changes, Some(0));
             }
         }
     }

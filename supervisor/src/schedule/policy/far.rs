@@ -1,0 +1,161 @@
+//! Moldable tasks on a reshaped GPU, after the description of FAR (arXiv 2507.13601): a family of allotments,
+//! list schedules with the large and long first, and a local refinement.
+//!
+//! 1. Every task starts with the slice on which it takes the least share of a GPU times time. The next allotment
+//!    of the family gives the task that takes longest its next larger slice, and so on.
+//! 2. For each allotment, tasks are listed by the size of their slice, then by length, the largest first, and the
+//!    list is scheduled with slices made on demand. The best of the family is kept.
+//! 3. While it helps, one task is moved to the front of the list or to a neighbouring slice.
+//!
+//! The paper's text was not at hand beyond its abstract and summaries: the order within the lists and the moves of
+//! step 3 are our choices. It plans offline; jobs that come later are planned with those that wait.
+
+use super::super::{Board, Order, Strategy};
+use super::picture::{Kind, learn, number, running, ways};
+use super::shop::{Goal, List, STAY, Shop, Task};
+
+/// The policy.
+#[derive(Debug)]
+pub struct Far {
+    kinds: Vec<Kind>,
+    create: f64,
+    destroy: f64,
+}
+
+/// Rounds of step 3 at most.
+const ROUNDS: usize = 20;
+
+impl Far {
+    /// With the seconds to create and to destroy a slice.
+    #[must_use]
+    pub fn new(create: f64, destroy: f64) -> Self {
+        Self {
+            kinds: Vec::new(),
+            create,
+            destroy,
+        }
+    }
+}
+
+impl Strategy for Far {
+    fn decide(&mut self, board: &Board<'_>) -> Vec<Order> {
+        if board.waiting.is_empty() || !board.gpus.iter().any(super::super::Desk::has_room) {
+            return Vec::new();
+        }
+        learn(&mut self.kinds, board);
+        let left = |told: Option<f64>, done: f64| told.unwrap_or_else(|| done.max(1.0));
+        let Some((places, mut tasks, mut names)) = running(board, &self.kinds, left) else {
+            return Vec::new();
+        };
+        let first = tasks.len();
+        for candidate in &board.waiting {
+            let work = left(candidate.facts.work, candidate.facts.attained);
+            let ways = ways(board, &self.kinds, |kind, table, p| candidate.speed(kind, table, p), work);
+            if !ways.is_empty() {
+                tasks.push(Task {
+                    weight: 1.0,
+                    ways,
+                    runs: None,
+                });
+                names.push(candidate.job);
+            }
+        }
+        let grids: Vec<_> = self.kinds.iter().map(|kind| &kind.grid).collect();
+        let mut shop = Shop::new(&grids, places, tasks, Goal::Makespan);
+        shop.create = self.create;
+        shop.destroy = self.destroy;
+        let best = self.refine(&mut shop, first);
+        shop.cost(&best, f64::INFINITY);
+        let starts = shop.starts.iter().map(|start| {
+            let desk = &board.gpus[usize::from(start.gpu)];
+            let slot = self.kinds[desk.kind].grid.slot(start.bit);
+            Order {
+                job: names[usize::from(start.task)],
+                gpu: desk.gpu,
+                slot: Some(slot),
+                reason: format!("{} by the best of a family of lists", desk.table.named(slot)),
+            }
+        });
+        starts.collect()
+    }
+}
+
+impl Far {
+    fn share(&self, task: &Task, way: u8) -> f64 {
+        let way = task.ways[usize::from(way)];
+        self.kinds[usize::from(way.kind)].shares[usize::from(way.profile)]
+    }
+
+    /// Steps 1 and 2.
+    fn family(&self, shop: &mut Shop<'_>, first: usize) -> (f64, List) {
+        let least = |task: &Task| {
+            let area = |way: usize| task.ways[way].seconds * self.share(task, small(way));
+            (0..task.ways.len()).min_by(|&a, &b| area(a).total_cmp(&area(b))).map_or(0, small)
+        };
+        let tasks = shop.tasks.iter().enumerate();
+        let mut way: Vec<u8> = tasks.map(|(index, task)| if index < first { STAY } else { least(task) }).collect();
+        let mut best: Option<(f64, List)> = None;
+        loop {
+            let seconds = |index: usize, way: &[u8]| shop.tasks[index].ways[usize::from(way[index])].seconds;
+            let mut order: Vec<usize> = (first..way.len()).collect();
+            let share = |index: usize| self.share(&shop.tasks[index], way[index]);
+            order.sort_by(|&a, &b| {
+                let longer = || seconds(b, &way).total_cmp(&seconds(a, &way));
+                share(b).total_cmp(&share(a)).then_with(longer).then(a.cmp(&b))
+            });
+            let grows = (first..way.len()).filter(|&index| usize::from(way[index]) + 1 < shop.tasks[index].ways.len());
+            let longest = (first..way.len()).max_by(|&a, &b| seconds(a, &way).total_cmp(&seconds(b, &way)));
+            let grows = grows.max_by(|&a, &b| seconds(a, &way).total_cmp(&seconds(b, &way)));
+            let list = List {
+                order: order.into_iter().map(number).collect(),
+                way: way.clone(),
+            };
+            let cost = shop.cost(&list, f64::INFINITY);
+            if best.as_ref().is_none_or(|(least, _)| cost < *least) {
+                best = Some((cost, list));
+            }
+            // When the longest can grow no more, a larger allotment of others only adds work.
+            match (grows, longest) {
+                (Some(grows), Some(longest)) if grows == longest => way[grows] += 1,
+                _ => break,
+            }
+        }
+        best.unwrap_or_default()
+    }
+
+    /// Step 3.
+    fn refine(&self, shop: &mut Shop<'_>, first: usize) -> List {
+        let (mut least, mut best) = self.family(shop, first);
+        for _ in 0..ROUNDS {
+            let before = least;
+            for place in 0..best.order.len() {
+                let task = usize::from(best.order[place]);
+                let mut tries = Vec::new();
+                let mut front = best.clone();
+                front.order[..=place].rotate_right(1);
+                tries.push(front);
+                for to in [best.way[task].checked_sub(1), best.way[task].checked_add(1)] {
+                    if let Some(to) = to.filter(|&to| usize::from(to) < shop.tasks[task].ways.len()) {
+                        let mut other = best.clone();
+                        other.way[task] = to;
+                        tries.push(other);
+                    }
+                }
+                for list in tries {
+                    let cost = shop.cost(&list, least);
+                    if cost < least {
+                        (least, best) = (cost, list);
+                    }
+                }
+            }
+            if least >= before {
+                break;
+            }
+        }
+        best
+    }
+}
+
+fn small(value: usize) -> u8 {
+    u8::try_from(value).unwrap_or(u8::MAX)
+}
