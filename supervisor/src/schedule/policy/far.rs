@@ -11,8 +11,9 @@
 //! step 3 are our choices. It plans offline; jobs that come later are planned with those that wait.
 
 use super::super::{Board, Order, Strategy};
-use super::picture::{Kind, learn, number, running, ways};
-use super::shop::{Goal, List, STAY, Shop, Task};
+use super::family::family;
+use super::picture::{Kind, learn, running, ways};
+use super::shop::{Goal, List, Shop, Task};
 
 /// The policy.
 #[derive(Debug)]
@@ -81,51 +82,9 @@ impl Strategy for Far {
 }
 
 impl Far {
-    fn share(&self, task: &Task, way: u8) -> f64 {
-        let way = task.ways[usize::from(way)];
-        self.kinds[usize::from(way.kind)].shares[usize::from(way.profile)]
-    }
-
-    /// Steps 1 and 2.
-    fn family(&self, shop: &mut Shop<'_>, first: usize) -> (f64, List) {
-        let least = |task: &Task| {
-            let area = |way: usize| task.ways[way].seconds * self.share(task, small(way));
-            (0..task.ways.len()).min_by(|&a, &b| area(a).total_cmp(&area(b))).map_or(0, small)
-        };
-        let tasks = shop.tasks.iter().enumerate();
-        let mut way: Vec<u8> = tasks.map(|(index, task)| if index < first { STAY } else { least(task) }).collect();
-        let mut best: Option<(f64, List)> = None;
-        loop {
-            let seconds = |index: usize, way: &[u8]| shop.tasks[index].ways[usize::from(way[index])].seconds;
-            let mut order: Vec<usize> = (first..way.len()).collect();
-            let share = |index: usize| self.share(&shop.tasks[index], way[index]);
-            order.sort_by(|&a, &b| {
-                let longer = || seconds(b, &way).total_cmp(&seconds(a, &way));
-                share(b).total_cmp(&share(a)).then_with(longer).then(a.cmp(&b))
-            });
-            let grows = (first..way.len()).filter(|&index| usize::from(way[index]) + 1 < shop.tasks[index].ways.len());
-            let longest = (first..way.len()).max_by(|&a, &b| seconds(a, &way).total_cmp(&seconds(b, &way)));
-            let grows = grows.max_by(|&a, &b| seconds(a, &way).total_cmp(&seconds(b, &way)));
-            let list = List {
-                order: order.into_iter().map(number).collect(),
-                way: way.clone(),
-            };
-            let cost = shop.cost(&list, f64::INFINITY);
-            if best.as_ref().is_none_or(|(least, _)| cost < *least) {
-                best = Some((cost, list));
-            }
-            // When the longest can grow no more, a larger allotment of others only adds work.
-            match (grows, longest) {
-                (Some(grows), Some(longest)) if grows == longest => way[grows] += 1,
-                _ => break,
-            }
-        }
-        best.unwrap_or_default()
-    }
-
     /// Step 3.
     fn refine(&self, shop: &mut Shop<'_>, first: usize) -> List {
-        let (mut least, mut best) = self.family(shop, first);
+        let (mut least, mut best) = family(shop, &self.kinds, first);
         for _ in 0..ROUNDS {
             let before = least;
             for place in 0..best.order.len() {
@@ -154,8 +113,4 @@ impl Far {
         }
         best
     }
-}
-
-fn small(value: usize) -> u8 {
-    u8::try_from(value).unwrap_or(u8::MAX)
 }

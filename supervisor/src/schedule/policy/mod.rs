@@ -9,10 +9,11 @@
 //! | [`Mfi`] | `mfi.rs` |
 //! | [`Miso`] | `miso.rs` |
 //!
-//! `shop.rs` evaluates list schedules, for [`Migm`] and [`Far`]; `company.rs` improves the sharing of GPUs by
+//! `shop.rs` evaluates list schedules and `family.rs` makes good ones, for [`Migm`] and [`Far`]; `company.rs` improves the sharing of GPUs by
 //! running jobs, for [`Migm`] and [`Miso`].
 
 mod company;
+mod family;
 mod far;
 mod fixed;
 mod mfi;

@@ -7,6 +7,7 @@ use migm_shared::ids::JobId;
 use super::super::super::{Board, Order};
 use super::local::{Dice, improve};
 use super::remaining::Remaining;
+use super::super::family::family;
 use super::super::picture::{Kind, number, running, ways};
 use super::super::shop::{Goal, List, STAY, Shop, Task, Way};
 use super::Choice;
@@ -90,6 +91,13 @@ impl Planner {
                 order: order.clone(),
                 way: priced(&shop, kinds, first, 1.0),
             };
+        }
+        if batch && fresh && !choice.fifo {
+            let (cost, list) = family(&mut shop, kinds, first);
+            // The list leaves out none: what is beyond the look ahead is short of nothing but time.
+            if cost < least && list.order.len() == best.order.len() {
+                (best, least) = (list, cost);
+            }
         }
         let again = self.remembered(&best, &names, first, &shop);
         let cost = shop.cost(&again, f64::INFINITY);
