@@ -9,3 +9,4 @@ pub mod node;
 pub mod play;
 pub mod report;
 pub mod schedule;
+pub mod whatif;

@@ -12,6 +12,7 @@ mod layout;
 mod play;
 mod run;
 mod sim;
+mod simulate;
 mod status;
 mod supervisor;
 
@@ -43,6 +44,7 @@ enum Command {
     Status(status::Args),
     Layout(layout::Args),
     Sim(sim::Args),
+    Simulate(simulate::Args),
     Play(play::Args),
     Supervisor(supervisor::SupervisorArgs),
 }
@@ -88,6 +90,7 @@ pub fn main() -> ExitCode {
         Command::Status(args) => status::main(args),
         Command::Layout(args) => layout::main(&args),
         Command::Sim(args) => sim::main(&args),
+        Command::Simulate(args) => simulate::main(&args),
         Command::Play(args) => return play::main(&args),
         Command::Supervisor(args) => {
             supervisor::run(args).map_err(|error| Failure::new(error.exit_code(), error))

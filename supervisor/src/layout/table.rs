@@ -178,7 +178,9 @@ impl Table {
     /// The state after one create; `None` where it is not possible.
     #[must_use]
     pub fn with(&self, state: StateIndex, slot: Slot) -> Option<StateIndex> {
-        self.creates(state).find(|(known, _)| *known == slot).map(|(_, after)| after)
+        self.creates(state)
+            .find(|(known, _)| *known == slot)
+            .map(|(_, after)| after)
     }
 
     /// Whether nothing more can be created.

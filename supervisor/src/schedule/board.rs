@@ -115,13 +115,19 @@ impl Desk<'_> {
     #[must_use]
     pub fn slot_for(&self, profile: ProfileIndex) -> Option<Slot> {
         let free = |slot: Slot| !self.held.iter().any(|held| held.slot.1.overlaps(slot.1));
-        let lasting = self.lasting.iter().copied().filter(|slot| slot.0 == profile && free(*slot));
+        let lasting = self
+            .lasting
+            .iter()
+            .copied()
+            .filter(|slot| slot.0 == profile && free(*slot));
         if let Some(slot) = lasting.min() {
             return Some(slot);
         }
         let busy = self.busy?;
         let creates = self.table.creates(busy).filter(|(slot, _)| {
-            slot.0 == profile && !self.refused.contains(slot) && !self.lasting.iter().any(|other| other.1.overlaps(slot.1))
+            slot.0 == profile
+                && !self.refused.contains(slot)
+                && !self.lasting.iter().any(|other| other.1.overlaps(slot.1))
         });
         let best = creates.min_by_key(|&(slot, after)| {
             let idle = self.idle.contains(&slot);

@@ -115,7 +115,8 @@ impl Planned {
     }
 
     pub(super) fn refuse(&mut self, gpu: GpuIndex, slot: Slot) {
-        self.seats.retain(|_, promise| promise.gpu != gpu || promise.slot != slot);
+        self.seats
+            .retain(|_, promise| promise.gpu != gpu || promise.slot != slot);
         self.refused.insert((gpu, slot));
         self.changed = true;
     }
@@ -220,7 +221,11 @@ impl Scheduler {
         let Some(mut planned) = self.planned.take() else {
             return;
         };
-        let seats: Vec<(JobId, Promise)> = planned.seats.iter().map(|(job, seat)| (*job, seat.clone())).collect();
+        let seats: Vec<(JobId, Promise)> = planned
+            .seats
+            .iter()
+            .map(|(job, seat)| (*job, seat.clone()))
+            .collect();
         if !seats.is_empty() {
             let mut standing: BTreeMap<GpuIndex, Vec<(Incarnation, Slice)>> = BTreeMap::new();
             for (&number, slice) in &mut self.slices {
@@ -265,7 +270,12 @@ impl Scheduler {
         let mut clear = true;
         for (number, slice) in there.iter_mut().filter(|(_, slice)| conflicts(slice)) {
             clear = false;
-            if slice.is_spare() && !planned.seats.values().any(|other| other.gpu == slice.gpu && other.slot == slice.slot()) {
+            if slice.is_spare()
+                && !planned
+                    .seats
+                    .values()
+                    .any(|other| other.gpu == slice.gpu && other.slot == slice.slot())
+            {
                 slice.state = SliceState::Destroying;
                 self.set_state(*number, SliceState::Destroying);
                 actions.push(Action::Destroy { slice: *number });
@@ -327,7 +337,9 @@ impl Scheduler {
         actions: &mut Vec<Action>,
     ) {
         let kind = planned.kind_of[&seat.gpu];
-        let speed = planned.facts(job).speed(kind, &self.gpus[&seat.gpu].table, seat.slot.0);
+        let speed = planned
+            .facts(job)
+            .speed(kind, &self.gpus[&seat.gpu].table, seat.slot.0);
         planned.since.remove(&job);
         if let Some(known) = self.jobs.get_mut(&job) {
             let waited = self.queue.remove(&known.arrival);

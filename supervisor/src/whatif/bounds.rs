@@ -26,7 +26,11 @@ pub fn makespan(load: &Workload) -> Option<f64> {
     let start = load.start();
     let mut longest = 0.0_f64;
     for job in &load.jobs {
-        let fastest = load.gpus.iter().flat_map(|gpu| job.speeds[gpu.kind].iter().copied()).fold(0.0, f64::max);
+        let fastest = load
+            .gpus
+            .iter()
+            .flat_map(|gpu| job.speeds[gpu.kind].iter().copied())
+            .fold(0.0, f64::max);
         if fastest <= 0.0 {
             return None;
         }
@@ -52,8 +56,16 @@ fn least(load: &Workload, from: f64) -> Option<f64> {
     }
     // Work by equal speeds; the key is the speeds' bits.
     let mut classes: BTreeMap<Vec<u64>, (usize, f64)> = BTreeMap::new();
-    for (index, job) in load.jobs.iter().enumerate().filter(|(_, job)| job.arrival >= from) {
-        let key = job.speeds.iter().flat_map(|speeds| speeds.iter().map(|speed| speed.to_bits()));
+    for (index, job) in load
+        .jobs
+        .iter()
+        .enumerate()
+        .filter(|(_, job)| job.arrival >= from)
+    {
+        let key = job
+            .speeds
+            .iter()
+            .flat_map(|speeds| speeds.iter().map(|speed| speed.to_bits()));
         classes.entry(key.collect()).or_insert((index, 0.0)).1 += job.work;
     }
     let mut problem = Problem::new(OptimizationDirection::Minimize);

@@ -183,7 +183,12 @@ impl<'a> Engine<'a> {
 
     fn finish(mut self) -> Outcome {
         let start = self.load.start();
-        let last = self.outcome.attempts.iter().map(|attempt| attempt.end).fold(start, f64::max);
+        let last = self
+            .outcome
+            .attempts
+            .iter()
+            .map(|attempt| attempt.end)
+            .fold(start, f64::max);
         self.outcome.makespan = last - start;
         let idle: f64 = self.load.gpus.iter().map(|gpu| gpu.power.idle).sum();
         self.outcome.energy = self.outcome.active_energy + idle * self.outcome.makespan;
@@ -199,7 +204,9 @@ impl<'a> Engine<'a> {
         let count = done.len().max(1) as f64;
         self.outcome.mean_completion = done.iter().map(|job| job.0).sum::<f64>() / count;
         self.outcome.max_slowdown = done.iter().map(|job| job.1).fold(0.0, f64::max);
-        self.outcome.attempts.sort_by(|a, b| a.start.total_cmp(&b.start).then(a.job.cmp(&b.job)));
+        self.outcome
+            .attempts
+            .sort_by(|a, b| a.start.total_cmp(&b.start).then(a.job.cmp(&b.job)));
         self.outcome
     }
 
@@ -300,7 +307,13 @@ impl<'a> Engine<'a> {
             next: (0.0, Point::Done),
             forecast: false,
         };
-        running.next = next_point(spec, live.left, alone, self.load.gpus[gpu].table.profile(slot.0).memory, 1.0);
+        running.next = next_point(
+            spec,
+            live.left,
+            alone,
+            self.load.gpus[gpu].table.profile(slot.0).memory,
+            1.0,
+        );
         live.running = Some(running);
         live.moved = false;
         let version = live.version;
@@ -332,7 +345,9 @@ impl<'a> Engine<'a> {
         for (&job, &speed) in active.iter().zip(&speeds) {
             watts += power.busy * self.load.jobs[job].active * speed;
             let live = &mut self.jobs[job];
-            let Some(running) = &mut live.running else { continue };
+            let Some(running) = &mut live.running else {
+                continue;
+            };
             #[expect(clippy::float_cmp, reason = "an unchanged speed is the same figure")]
             if running.speed == speed && running.since < self.now {
                 continue;
@@ -391,7 +406,12 @@ impl<'a> Engine<'a> {
                 let memory = self.load.gpus[running.gpu].table.profile(running.slot.0).memory;
                 // The allocation that failed tells what is needed at this point.
                 let done = 1.0 - self.jobs[job].left / work;
-                let asked = self.load.jobs[job].memory.steps.iter().rev().find(|step| step.0 <= done + 1e-9);
+                let asked = self.load.jobs[job]
+                    .memory
+                    .steps
+                    .iter()
+                    .rev()
+                    .find(|step| step.0 <= done + 1e-9);
                 let need = asked.map_or(0, |step| step.1).max(memory + 1);
                 self.restart(job, need);
             }
@@ -429,7 +449,12 @@ impl<'a> Engine<'a> {
             end: self.now,
             how,
         });
-        self.knowledge.ran(&self.load.jobs[job], self.load.gpus[running.gpu].kind, running.slot.0, running.alone);
+        self.knowledge.ran(
+            &self.load.jobs[job],
+            self.load.gpus[running.gpu].kind,
+            running.slot.0,
+            running.alone,
+        );
         self.settle(running.gpu);
     }
 

@@ -30,6 +30,18 @@ impl Power {
         busy: 345.0,
     };
 
+    /// Of a GPU model by its name on the command line: board limits of NVIDIA's data sheets.
+    #[must_use]
+    pub fn of(model: &str) -> Self {
+        let limit = match model.to_ascii_lowercase().as_str() {
+            name if name.starts_with("a30") => 165.0,
+            name if name.starts_with("h100") || name.starts_with("h200") => 700.0,
+            name if name.starts_with("rtx-pro-6000") => 600.0,
+            _ => return Self::A100,
+        };
+        Self::from_limit(limit)
+    }
+
     /// From a board limit in watts; idle is taken as the same share of it as on the A100.
     #[must_use]
     pub fn from_limit(limit: f64) -> Self {
@@ -45,7 +57,11 @@ impl Power {
 /// which has `share` of the multiprocessors. Assumed: that slice is busy all the time.
 #[must_use]
 pub fn active(share: f64, speed: f64) -> f64 {
-    if speed > 0.0 { (share / speed).min(1.0) } else { 1.0 }
+    if speed > 0.0 {
+        (share / speed).min(1.0)
+    } else {
+        1.0
+    }
 }
 /// Part of a job's time that no slice shortens, where nothing is known of any program. Assumed.
 pub const SERIAL: f64 = 0.3;

@@ -75,13 +75,20 @@ pub(super) struct Knowledge {
 
 impl Knowledge {
     pub(super) fn new(load: &Workload, settings: &Settings) -> Self {
-        let kinds = load.gpus.iter().map(|gpu| gpu.kind).max().map_or(0, |most| most + 1);
+        let kinds = load
+            .gpus
+            .iter()
+            .map(|gpu| gpu.kind)
+            .max()
+            .map_or(0, |most| most + 1);
         let shares = (0..kinds).map(|kind| {
             let gpu = load.gpus.iter().find(|gpu| gpu.kind == kind);
             let compute = |gpu: &super::Gpu| {
                 let whole = gpu.table.profile(gpu.table.full()).compute.max(1);
                 let profiles = gpu.table.profiles().iter();
-                profiles.map(|p| f64::from(p.compute) / f64::from(whole)).collect()
+                profiles
+                    .map(|p| f64::from(p.compute) / f64::from(whole))
+                    .collect()
             };
             gpu.map(compute).unwrap_or_default()
         });
@@ -105,7 +112,11 @@ impl Knowledge {
     pub(super) fn facts(&self, job: &Job, left: f64) -> Arc<Facts> {
         let settings = &self.settings;
         Arc::new(Facts {
-            speeds: if settings.learn { self.guess(job) } else { job.speeds.clone() },
+            speeds: if settings.learn {
+                self.guess(job)
+            } else {
+                job.speeds.clone()
+            },
             work: settings.remaining_known.then_some(left),
             attained: job.work - left,
             weight: job.weight,
@@ -167,7 +178,11 @@ pub(super) fn first_warning(job: &Job, memory: u64) -> Option<(f64, u64)> {
         if part >= full_at {
             return None;
         }
-        let at = steps.iter().rev().find(|step| step.0 <= part).map_or(0, |step| step.1);
+        let at = steps
+            .iter()
+            .rev()
+            .find(|step| step.0 <= part)
+            .map_or(0, |step| step.1);
         predictor.observe(Observation::reserved_only(x, at));
         let Some(forecast) = predictor.forecast(Some(horizon)) else {
             continue;
@@ -233,10 +248,16 @@ fn static_layout(load: &Workload, layout: &str) -> Result<Vec<Vec<Slot>>, Policy
         let mut wanted = Vec::new();
         for part in layout.split('+') {
             let (count, name) = match part.split_once('x') {
-                Some((count, name)) => (count.parse::<usize>().map_err(|_| bad(format!("`{count}` is no number")))?, name),
+                Some((count, name)) => (
+                    count
+                        .parse::<usize>()
+                        .map_err(|_| bad(format!("`{count}` is no number")))?,
+                    name,
+                ),
                 None => (1, part),
             };
-            let named = |p: &crate::layout::Profile| p.name == name || p.name.starts_with(&format!("{name}."));
+            let named =
+                |p: &crate::layout::Profile| p.name == name || p.name.starts_with(&format!("{name}."));
             let profile = gpu.table.profiles().iter().position(named);
             let profile = profile.ok_or_else(|| bad(format!("`{name}` is no profile of this GPU")))?;
             wanted.extend(std::iter::repeat_n(ProfileIndex(profile), count));

@@ -67,15 +67,25 @@ pub fn best_static(load: &Workload, settings: &Settings) -> (Vec<Vec<Slot>>, Rul
         let run = Run::Planned(Box::new(Fixed::new(chosen.collect(), rule)));
         let outcome = simulate(load, run, settings, false);
         // A mix that cannot run a job is none.
-        let undone = outcome.completions.iter().filter(|seconds| !seconds.is_finite()).count();
+        let undone = outcome
+            .completions
+            .iter()
+            .filter(|seconds| !seconds.is_finite())
+            .count();
         (undone, outcome.mean_completion)
     };
     let less = |a: (usize, f64), b: (usize, f64)| a.0 < b.0 || (a.0 == b.0 && a.1 < b.1 - 1e-9);
     let mut best: Option<((usize, f64), Vec<usize>, Rule)> = None;
     for rule in [Rule::Fastest, Rule::Smallest] {
         let most = layouts.iter().map(Vec::len).max().unwrap_or(0);
-        let equal = (0..most).map(|index| layouts.iter().map(|of| index.min(of.len() - 1)).collect::<Vec<_>>());
-        let mut tried: Vec<((usize, f64), Vec<usize>)> = equal.map(|choice| (cost(&choice, rule), choice)).collect();
+        let equal = (0..most).map(|index| {
+            layouts
+                .iter()
+                .map(|of| index.min(of.len() - 1))
+                .collect::<Vec<_>>()
+        });
+        let mut tried: Vec<((usize, f64), Vec<usize>)> =
+            equal.map(|choice| (cost(&choice, rule), choice)).collect();
         tried.sort_by(|a, b| a.0.0.cmp(&b.0.0).then(a.0.1.total_cmp(&b.0.1)));
         let Some((mut least, mut choice)) = tried.first().cloned() else {
             continue;
@@ -84,7 +94,9 @@ pub fn best_static(load: &Workload, settings: &Settings) -> (Vec<Vec<Slot>>, Rul
         for _ in 0..2 * choice.len() {
             let mut improved = None;
             for at in 0..choice.len() {
-                if (0..at).any(|other| choice[other] == choice[at] && load.gpus[other].kind == load.gpus[at].kind) {
+                if (0..at)
+                    .any(|other| choice[other] == choice[at] && load.gpus[other].kind == load.gpus[at].kind)
+                {
                     continue;
                 }
                 for index in 0..layouts[at].len() {
@@ -106,7 +118,10 @@ pub fn best_static(load: &Workload, settings: &Settings) -> (Vec<Vec<Slot>>, Rul
             best = Some((least, choice, rule));
         }
     }
-    let (choice, rule) = best.map_or_else(|| (vec![0; layouts.len()], Rule::Fastest), |best| (best.1, best.2));
+    let (choice, rule) = best.map_or_else(
+        || (vec![0; layouts.len()], Rule::Fastest),
+        |best| (best.1, best.2),
+    );
     let chosen = choice.iter().zip(&layouts).map(|(&index, of)| of[index].clone());
     (chosen.collect(), rule)
 }

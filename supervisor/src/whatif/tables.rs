@@ -100,12 +100,14 @@ fn rows<'a>(text: &'a str, heading: &'static str) -> Result<Vec<(usize, Vec<&'a 
 /// A number of at least zero.
 fn number(line: usize, column: &'static str, text: &str) -> Result<f64, TableError> {
     let value = text.parse::<f64>().ok();
-    value.filter(|v| v.is_finite() && *v >= 0.0).ok_or_else(|| TableError::Field {
-        line,
-        column,
-        found: text.to_owned(),
-        wanted: "number of at least 0",
-    })
+    value
+        .filter(|v| v.is_finite() && *v >= 0.0)
+        .ok_or_else(|| TableError::Field {
+            line,
+            column,
+            found: text.to_owned(),
+            wanted: "number of at least 0",
+        })
 }
 
 /// The same, above zero.
@@ -139,7 +141,10 @@ impl Speeds {
             let value = positive(line, "median_seconds_per_batch", fields[3])?;
             positive(line, "batch", fields[1])?;
             let workload = format!("{}_train{}", fields[0], fields[1]);
-            seconds.entry(workload).or_default().insert(fields[2].to_owned(), value);
+            seconds
+                .entry(workload)
+                .or_default()
+                .insert(fields[2].to_owned(), value);
         }
         Ok(Self { seconds })
     }
@@ -158,7 +163,11 @@ impl Speeds {
         let known = self.seconds.get(workload)?;
         let whole = *known.get(&table.profile(table.full()).name)?;
         let speeds = table.profiles().iter();
-        Some(speeds.map(|profile| known.get(&profile.name).map_or(0.0, |seconds| whole / seconds)).collect())
+        Some(
+            speeds
+                .map(|profile| known.get(&profile.name).map_or(0.0, |seconds| whole / seconds))
+                .collect(),
+        )
     }
 }
 
@@ -235,7 +244,9 @@ pub fn job(row: &Row, speeds: &Speeds, memory: &MemoryTable, gpus: &[Gpu]) -> Re
     let bytes = memory.bytes.get(&row.workload).copied();
     let mut all = Vec::new();
     let mut told = 0;
-    let measured = tables.iter().find_map(|table| speeds.on(&row.workload, table).map(|found| (*table, found)));
+    let measured = tables
+        .iter()
+        .find_map(|table| speeds.on(&row.workload, table).map(|found| (*table, found)));
     for table in &tables {
         let of = match (speeds.on(&row.workload, table), &measured) {
             (Some(found), _) => {
@@ -255,17 +266,25 @@ pub fn job(row: &Row, speeds: &Speeds, memory: &MemoryTable, gpus: &[Gpu]) -> Re
                 let profiles = table.profiles().iter();
                 let whole = table.profile(table.full()).compute;
                 profiles
-                    .map(|p| if p.memory < bytes { 0.0 } else { law(serial, f64::from(p.compute) / f64::from(whole)) })
+                    .map(|p| {
+                        if p.memory < bytes {
+                            0.0
+                        } else {
+                            law(serial, f64::from(p.compute) / f64::from(whole))
+                        }
+                    })
                     .collect()
             }
         };
         all.push(of);
     }
     let first = tables.first().copied();
-    let active = first.zip(all.first()).map_or(1.0, |(table, speeds): (&Table, &Arc<[f64]>)| {
-        let smallest = fitting(table, speeds).min_by_key(|&p| table.profile(p).compute);
-        smallest.map_or(1.0, |p| parameters::active(compute_share(table, p), speeds[p.0]))
-    });
+    let active = first
+        .zip(all.first())
+        .map_or(1.0, |(table, speeds): (&Table, &Arc<[f64]>)| {
+            let smallest = fitting(table, speeds).min_by_key(|&p| table.profile(p).compute);
+            smallest.map_or(1.0, |p| parameters::active(compute_share(table, p), speeds[p.0]))
+        });
     Ok(Job {
         name: row.job.clone(),
         program: row.workload.clone(),
@@ -279,6 +298,69 @@ pub fn job(row: &Row, speeds: &Speeds, memory: &MemoryTable, gpus: &[Gpu]) -> Re
         weight: 1.0,
         checkpoints: true,
     })
+}
+
+/// A job of which nothing is known but its memory: speeds by the prior.
+#[must_use]
+pub fn unknown(row: &Row, bytes: u64, gpus: &[Gpu]) -> Job {
+    let only = MemoryTable {
+        bytes: HashMap::from([(row.workload.clone(), bytes)]),
+    };
+    let known = job(row, &Speeds::default(), &only, gpus);
+    known.unwrap_or_else(|_| Job {
+        name: row.job.clone(),
+        program: row.workload.clone(),
+        arrival: row.arrival,
+        work: row.work,
+        speeds: Vec::new(),
+        told: bytes,
+        memory: Memory::default(),
+        bus: 0.0,
+        active: 1.0,
+        weight: 1.0,
+        checkpoints: true,
+    })
+}
+
+const MEMORY_TRACE: &str = "x,allocated_bytes,reserved_bytes,requested_bytes";
+
+/// A memory trace as the steps of [`Memory`]: part of the run and the largest reserved bytes so far (allocated
+/// where there is no reserved figure).
+///
+/// # Errors
+/// [`TableError`] with the line.
+pub fn memory_trace(text: &str) -> Result<Vec<(f64, u64)>, TableError> {
+    let mut points: Vec<(f64, u64)> = Vec::new();
+    let mut most = 0;
+    for (line, fields) in rows(text, MEMORY_TRACE)? {
+        let x = number(line, "x", fields[0])?;
+        let text = if fields[2].is_empty() {
+            fields[1]
+        } else {
+            fields[2]
+        };
+        if text.is_empty() {
+            continue;
+        }
+        let bytes = text.parse::<u64>().map_err(|_| TableError::Field {
+            line,
+            column: "reserved_bytes",
+            found: text.to_owned(),
+            wanted: "whole number of bytes",
+        })?;
+        most = bytes.max(most);
+        points.push((x, most));
+    }
+    let (Some(&(first, _)), Some(&(last, _))) = (points.first(), points.last()) else {
+        return Err(TableError::Empty);
+    };
+    let span = (last - first).max(f64::MIN_POSITIVE);
+    for point in &mut points {
+        point.0 = (point.0 - first) / span;
+    }
+    // What stands at the very start stands from the start on.
+    points[0].0 = 0.0;
+    Ok(points)
 }
 
 fn fitting<'a>(table: &'a Table, speeds: &'a [f64]) -> impl Iterator<Item = ProfileIndex> + 'a {
@@ -299,11 +381,19 @@ fn law(serial: f64, share: f64) -> f64 {
 
 /// Speeds measured on one kind of GPU, on another: linear between the shares measured, against its whole.
 fn carried(from: &Table, speeds: &[f64], to: &Table, told: u64) -> Arc<[f64]> {
-    let mut points: Vec<(f64, f64)> = fitting(from, speeds).map(|p| (compute_share(from, p), speeds[p.0])).collect();
+    let mut points: Vec<(f64, f64)> = fitting(from, speeds)
+        .map(|p| (compute_share(from, p), speeds[p.0]))
+        .collect();
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
     let at = |share: f64| {
-        let above = points.iter().position(|point| point.0 >= share).unwrap_or(points.len());
-        match (above.checked_sub(1).and_then(|below| points.get(below)), points.get(above)) {
+        let above = points
+            .iter()
+            .position(|point| point.0 >= share)
+            .unwrap_or(points.len());
+        match (
+            above.checked_sub(1).and_then(|below| points.get(below)),
+            points.get(above),
+        ) {
             (Some(a), Some(b)) => a.1 + (b.1 - a.1) * (share - a.0) / (b.0 - a.0).max(1e-9),
             // Below the smallest measured: in proportion to the share.
             (None, Some(b)) => b.1 * share / b.0,
@@ -313,6 +403,12 @@ fn carried(from: &Table, speeds: &[f64], to: &Table, told: u64) -> Arc<[f64]> {
     };
     let profiles = (0..to.profiles().len()).map(ProfileIndex);
     profiles
-        .map(|p| if to.profile(p).memory < told { 0.0 } else { at(compute_share(to, p)) })
+        .map(|p| {
+            if to.profile(p).memory < told {
+                0.0
+            } else {
+                at(compute_share(to, p))
+            }
+        })
         .collect()
 }

@@ -207,14 +207,22 @@ impl<'a> Company<'a> {
     /// Worth of each job, the order of the queue, and what stands is worth.
     fn value(&mut self) {
         let mut ranked: Vec<usize> = (0..self.members.len()).collect();
-        ranked.sort_by(|&a, &b| self.members[b].left.total_cmp(&self.members[a].left).then(a.cmp(&b)));
+        ranked.sort_by(|&a, &b| {
+            self.members[b]
+                .left
+                .total_cmp(&self.members[a].left)
+                .then(a.cmp(&b))
+        });
         let gpus = count(self.board.gpus.len());
         for (rank, &index) in ranked.iter().enumerate() {
             let x = (count(rank + 1) / gpus).max(1.0);
             let member = &mut self.members[index];
             member.worth = match self.manner {
                 Manner::Miso => 1.0,
-                _ => member.facts.weight * (x.powf(CONCAVITY) - (x - 1.0).powf(CONCAVITY)).powf(1.0 / CONCAVITY),
+                _ => {
+                    member.facts.weight
+                        * (x.powf(CONCAVITY) - (x - 1.0).powf(CONCAVITY)).powf(1.0 / CONCAVITY)
+                }
             };
         }
         let mut queue: Vec<usize> = (self.running..self.members.len()).collect();
@@ -231,7 +239,9 @@ impl<'a> Company<'a> {
             let kind = self.board.gpus[at].kind;
             let worth = set.iter().map(|&index| {
                 let member = &self.members[index];
-                member.here.map_or(0.0, |(_, slot)| member.worth * member.speeds[kind][slot.0.0])
+                member
+                    .here
+                    .map_or(0.0, |(_, slot)| member.worth * member.speeds[kind][slot.0.0])
             });
             self.worth[at] = worth.sum();
         }
@@ -241,7 +251,11 @@ impl<'a> Company<'a> {
         let gpus = self.board.gpus.len();
         let most = if self.manner == Manner::Miso {
             gpus
-        } else if gpus > LARGE { SMALL_WINDOW } else { WINDOW };
+        } else if gpus > LARGE {
+            SMALL_WINDOW
+        } else {
+            WINDOW
+        };
         let others = (0..gpus).map(|offset| (turn + offset) % gpus);
         for at in changed.iter().copied().chain(others) {
             if self.window.len() < most && !self.locked[at] && !self.window.contains(&at) {
@@ -275,7 +289,13 @@ impl<'a> Company<'a> {
             Manner::Free => {
                 for (place, &joins) in self.queue.iter().take(JOINERS).enumerate() {
                     for &at in &self.window {
-                        self.consider(&mut best, 1e-9, 0.0, vec![(at, with(&self.sets[at], joins))], Some(place));
+                        self.consider(
+                            &mut best,
+                            1e-9,
+                            0.0,
+                            vec![(at, with(&self.sets[at], joins))],
+                            Some(place),
+                        );
                     }
                 }
             }
@@ -296,11 +316,22 @@ impl<'a> Company<'a> {
 
     /// The first in the queue for which there is a place that is worth it.
     fn join_in_order(&self, best: &mut Option<Step>) {
-        let behind: f64 = self.queue.iter().skip(1).map(|&index| self.members[index].worth).sum();
+        let behind: f64 = self
+            .queue
+            .iter()
+            .skip(1)
+            .map(|&index| self.members[index].worth)
+            .sum();
         let bonus = PRESSURE * behind / count(self.board.gpus.len());
         for (place, &joins) in self.queue.iter().take(JOINERS).enumerate() {
             for &at in &self.window {
-                self.consider(best, 1e-9, bonus, vec![(at, with(&self.sets[at], joins))], Some(place));
+                self.consider(
+                    best,
+                    1e-9,
+                    bonus,
+                    vec![(at, with(&self.sets[at], joins))],
+                    Some(place),
+                );
             }
             if best.as_ref().is_some_and(|step| step.joins.is_some()) {
                 return;
@@ -393,7 +424,9 @@ impl<'a> Company<'a> {
             let member = &self.members[index];
             values.extend((0..profiles).map(|profile| {
                 let speed = member.speeds[kind].get(profile).copied().unwrap_or(0.0);
-                let stays = member.here.is_some_and(|(on, slot)| on == at && slot.0.0 == profile);
+                let stays = member
+                    .here
+                    .is_some_and(|(on, slot)| on == at && slot.0.0 == profile);
                 if speed <= 0.0 || (!stays && !member.movable) {
                     f64::NEG_INFINITY
                 } else if stays || member.here.is_none() {
@@ -447,11 +480,14 @@ impl<'a> Company<'a> {
         }
         let stays = |index: usize, profile: u8| {
             let here = self.members[index].here;
-            here.filter(|&(on, slot)| on == at && slot.0.0 == usize::from(profile)).map(|(_, slot)| slot)
+            here.filter(|&(on, slot)| on == at && slot.0.0 == usize::from(profile))
+                .map(|(_, slot)| slot)
         };
-        let fitting = self.mixes[desk.kind].states[profiles.len()].iter().filter(|slots| {
-            counts(slots, wanted.len()) == wanted && !slots.iter().any(|slot| desk.refused.contains(slot))
-        });
+        let fitting = self.mixes[desk.kind].states[profiles.len()]
+            .iter()
+            .filter(|slots| {
+                counts(slots, wanted.len()) == wanted && !slots.iter().any(|slot| desk.refused.contains(slot))
+            });
         let kept = |slots: &[Slot]| {
             let mut kept = 0;
             for (&index, &profile) in set.iter().zip(profiles) {
@@ -463,7 +499,9 @@ impl<'a> Company<'a> {
             }
             Some(kept + slots.iter().filter(|slot| desk.idle.contains(slot)).count())
         };
-        let best = fitting.filter_map(|slots| Some((kept(slots)?, slots))).max_by_key(|found| found.0);
+        let best = fitting
+            .filter_map(|slots| Some((kept(slots)?, slots)))
+            .max_by_key(|found| found.0);
         let Some((_, slots)) = best else { return };
         let mut free: Vec<Slot> = slots.clone();
         let mut go = Vec::new();
@@ -515,11 +553,21 @@ fn speeds<'a>(facts: &'a Facts, tables: &[&Table], need: u64, outgrown: u64) -> 
         };
         let profiles = 0..table.profiles().len();
         match facts.speeds.get(kind) {
-            Some(known) if profiles.clone().all(|p| holds(p) || known.get(p).is_none_or(|speed| *speed <= 0.0)) => {
+            Some(known)
+                if profiles
+                    .clone()
+                    .all(|p| holds(p) || known.get(p).is_none_or(|speed| *speed <= 0.0)) =>
+            {
                 Cow::Borrowed(&known[..])
             }
             _ => {
-                let speed = |p: usize| if holds(p) { facts.speed(kind, table, ProfileIndex(p)) } else { 0.0 };
+                let speed = |p: usize| {
+                    if holds(p) {
+                        facts.speed(kind, table, ProfileIndex(p))
+                    } else {
+                        0.0
+                    }
+                };
                 Cow::Owned(profiles.map(speed).collect())
             }
         }

@@ -12,10 +12,14 @@ fn share_of(kinds: &[Kind], task: &Task, way: u8) -> f64 {
 pub(super) fn family(shop: &mut Shop<'_>, kinds: &[Kind], first: usize) -> (f64, List) {
     let least = |task: &Task| {
         let area = |way: usize| task.ways[way].seconds * share_of(kinds, task, small(way));
-        (0..task.ways.len()).min_by(|&a, &b| area(a).total_cmp(&area(b))).map_or(0, small)
+        (0..task.ways.len())
+            .min_by(|&a, &b| area(a).total_cmp(&area(b)))
+            .map_or(0, small)
     };
     let tasks = shop.tasks.iter().enumerate();
-    let mut way: Vec<u8> = tasks.map(|(index, task)| if index < first { STAY } else { least(task) }).collect();
+    let mut way: Vec<u8> = tasks
+        .map(|(index, task)| if index < first { STAY } else { least(task) })
+        .collect();
     let mut best: Option<(f64, List)> = None;
     loop {
         let seconds = |index: usize, way: &[u8]| shop.tasks[index].ways[usize::from(way[index])].seconds;
@@ -25,7 +29,8 @@ pub(super) fn family(shop: &mut Shop<'_>, kinds: &[Kind], first: usize) -> (f64,
             let longer = || seconds(b, &way).total_cmp(&seconds(a, &way));
             share(b).total_cmp(&share(a)).then_with(longer).then(a.cmp(&b))
         });
-        let grows = (first..way.len()).filter(|&index| usize::from(way[index]) + 1 < shop.tasks[index].ways.len());
+        let grows =
+            (first..way.len()).filter(|&index| usize::from(way[index]) + 1 < shop.tasks[index].ways.len());
         let longest = (first..way.len()).max_by(|&a, &b| seconds(a, &way).total_cmp(&seconds(b, &way)));
         let grows = grows.max_by(|&a, &b| seconds(a, &way).total_cmp(&seconds(b, &way)));
         let list = List {
@@ -44,7 +49,6 @@ pub(super) fn family(shop: &mut Shop<'_>, kinds: &[Kind], first: usize) -> (f64,
     }
     best.unwrap_or_default()
 }
-
 
 fn small(value: usize) -> u8 {
     u8::try_from(value).unwrap_or(u8::MAX)

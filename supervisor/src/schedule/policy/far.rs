@@ -51,7 +51,12 @@ impl Strategy for Far {
         let first = tasks.len();
         for candidate in &board.waiting {
             let work = left(candidate.facts.work, candidate.facts.attained);
-            let ways = ways(board, &self.kinds, |kind, table, p| candidate.speed(kind, table, p), work);
+            let ways = ways(
+                board,
+                &self.kinds,
+                |kind, table, p| candidate.speed(kind, table, p),
+                work,
+            );
             if !ways.is_empty() {
                 tasks.push(Task {
                     weight: 1.0,

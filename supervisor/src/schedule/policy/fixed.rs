@@ -50,7 +50,12 @@ impl Strategy for Fixed {
                 };
                 (speed > 0.0).then_some((key, index))
             });
-            let best = options.min_by(|a, b| a.0.0.total_cmp(&b.0.0).then(a.0.1.total_cmp(&b.0.1)).then(a.1.cmp(&b.1)));
+            let best = options.min_by(|a, b| {
+                a.0.0
+                    .total_cmp(&b.0.0)
+                    .then(a.0.1.total_cmp(&b.0.1))
+                    .then(a.1.cmp(&b.1))
+            });
             if let Some((_, index)) = best {
                 let (at, slot) = free.remove(index);
                 let desk = &board.gpus[at];

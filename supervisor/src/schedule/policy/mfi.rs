@@ -23,7 +23,9 @@ impl Strategy for Mfi {
                 break;
             }
             let options = desks.iter().enumerate().flat_map(|(at, desk)| {
-                let slots = tightest(candidate, desk).into_iter().flat_map(|profile| places(desk, profile));
+                let slots = tightest(candidate, desk)
+                    .into_iter()
+                    .flat_map(|profile| places(desk, profile));
                 slots.map(move |slot| (growth(desk, slot), !desk.idle.contains(&slot), at, slot))
             });
             if let Some((_, _, at, slot)) = options.min() {
@@ -56,7 +58,9 @@ fn places(desk: &Desk<'_>, profile: ProfileIndex) -> Vec<Slot> {
         return Vec::new();
     };
     let creates = desk.table.creates(busy).map(|create| create.0);
-    creates.filter(|slot| slot.0 == profile && !desk.refused.contains(slot)).collect()
+    creates
+        .filter(|slot| slot.0 == profile && !desk.refused.contains(slot))
+        .collect()
 }
 
 /// How much F grows with one more slot.
@@ -68,9 +72,20 @@ fn growth(desk: &Desk<'_>, slot: Slot) -> i64 {
 }
 
 fn fragmentation(desk: &Desk<'_>, taken: &[Placement]) -> i64 {
-    let grid = desk.table.profiles().iter().flat_map(|p| &p.placements).map(|place| place.start + place.size).max();
+    let grid = desk
+        .table
+        .profiles()
+        .iter()
+        .flat_map(|p| &p.placements)
+        .map(|place| place.start + place.size)
+        .max();
     let free = i64::from(grid.unwrap_or(0)) - taken.iter().map(|place| i64::from(place.size)).sum::<i64>();
-    let places = desk.table.profiles().iter().flat_map(|profile| &profile.placements);
-    let blocked = places.filter(|place| i64::from(place.size) <= free && taken.iter().any(|other| other.overlaps(**place)));
+    let places = desk
+        .table
+        .profiles()
+        .iter()
+        .flat_map(|profile| &profile.placements);
+    let blocked = places
+        .filter(|place| i64::from(place.size) <= free && taken.iter().any(|other| other.overlaps(**place)));
     blocked.map(|place| i64::from(place.size)).sum()
 }

@@ -38,7 +38,10 @@ pub(super) fn running(
     for (at, desk) in board.gpus.iter().enumerate() {
         let grid = &kinds[desk.kind].grid;
         let foreign = desk.held.iter().filter(|held| held.job.is_none());
-        let state = desk.table.state_of(&foreign.map(|held| held.slot).collect::<Vec<_>>()).ok()?;
+        let state = desk
+            .table
+            .state_of(&foreign.map(|held| held.slot).collect::<Vec<_>>())
+            .ok()?;
         let mut standing = 0;
         for slot in &desk.idle {
             standing |= 1 << grid.bit(*slot)?;

@@ -27,7 +27,12 @@ impl Grid {
     pub(super) fn new(table: &Table) -> Self {
         let mut slots: Vec<Slot> = Vec::new();
         for (index, profile) in table.profiles().iter().enumerate() {
-            slots.extend(profile.placements.iter().map(|&place| (ProfileIndex(index), place)));
+            slots.extend(
+                profile
+                    .placements
+                    .iter()
+                    .map(|&place| (ProfileIndex(index), place)),
+            );
         }
         let states = table.all_states();
         let profiles = table.profiles().len();
@@ -42,12 +47,16 @@ impl Grid {
             found.sort_by_key(|&(slot, after)| (Reverse(table.reachable(after)), slot.1));
             for (slot, after) in found {
                 let bit = at(slot);
-                creates[state * profiles + slot.0.0].push((u8::try_from(bit).unwrap_or(u8::MAX), small(after.to_usize())));
+                creates[state * profiles + slot.0.0]
+                    .push((u8::try_from(bit).unwrap_or(u8::MAX), small(after.to_usize())));
                 without[after.to_usize() * slots.len() + bit] = small(state);
             }
         }
         let mask = |slot: &Slot| {
-            let others = slots.iter().enumerate().filter(|(_, other)| *other != slot && other.1.overlaps(slot.1));
+            let others = slots
+                .iter()
+                .enumerate()
+                .filter(|(_, other)| *other != slot && other.1.overlaps(slot.1));
             others.fold(0_u64, |mask, (bit, _)| mask | 1 << bit)
         };
         let overlaps = slots.iter().map(mask).collect();
@@ -76,7 +85,10 @@ impl Grid {
     fn with(&self, state: u16, bit: u8) -> Option<u16> {
         let profile = self.slots[usize::from(bit)].0.0;
         let creates = &self.creates[usize::from(state) * self.profiles + profile];
-        creates.iter().find(|create| create.0 == bit).map(|create| create.1)
+        creates
+            .iter()
+            .find(|create| create.0 == bit)
+            .map(|create| create.1)
     }
 
     fn without(&self, state: u16, bit: u8) -> u16 {
@@ -212,7 +224,11 @@ impl<'a> Shop<'a> {
                 let mut stopped = false;
                 for at in 0..self.pending.len() {
                     let index = self.pending[at];
-                    let chosen = if stopped { None } else { self.place(index, list.way[usize::from(index)]) };
+                    let chosen = if stopped {
+                        None
+                    } else {
+                        self.place(index, list.way[usize::from(index)])
+                    };
                     match chosen {
                         Some((gpu, bit, after)) => {
                             let end = self.start(index, list.way[usize::from(index)], gpu, bit, after, time);
@@ -220,7 +236,11 @@ impl<'a> Shop<'a> {
                             sum += task.weight * end;
                             last = last.max(end);
                             if time == 0.0 {
-                                self.starts.push(Start { task: index, gpu, bit });
+                                self.starts.push(Start {
+                                    task: index,
+                                    gpu,
+                                    bit,
+                                });
                             }
                         }
                         None => {
@@ -281,7 +301,9 @@ impl<'a> Shop<'a> {
             if let Some(&(bit, after)) = creates.iter().find(|(bit, _)| place.standing >> bit & 1 == 1) {
                 return Some((small(gpu), bit, after));
             }
-            if made.is_none() && let Some(&(bit, after)) = creates.first() {
+            if made.is_none()
+                && let Some(&(bit, after)) = creates.first()
+            {
                 made = Some((small(gpu), bit, after));
             }
         }

@@ -4,8 +4,8 @@
 //! The paper leaves open: the order of the groups (here the least memory first), what happens on several GPUs
 //! (each takes the next group when it has run dry), and jobs that come later (they join their group).
 
-use super::mfi::tightest;
 use super::super::{Board, Order, Strategy};
+use super::mfi::tightest;
 use crate::layout::ProfileIndex;
 
 /// The policy.
@@ -18,10 +18,23 @@ impl Strategy for Waves {
         let mut placed = vec![false; board.waiting.len()];
         for desk in &board.gpus {
             let group = |index: usize| tightest(&board.waiting[index], desk);
-            let waiting = |placed: &[bool]| (0..placed.len()).filter(|&index| !placed[index]).collect::<Vec<_>>();
+            let waiting = |placed: &[bool]| {
+                (0..placed.len())
+                    .filter(|&index| !placed[index])
+                    .collect::<Vec<_>>()
+            };
             let memory = |profile: ProfileIndex| desk.table.profile(profile).memory;
-            let here = desk.held.iter().find(|held| held.job.is_some()).map(|held| held.slot.0);
-            let next = || waiting(&placed).into_iter().filter_map(group).min_by_key(|&profile| (memory(profile), profile));
+            let here = desk
+                .held
+                .iter()
+                .find(|held| held.job.is_some())
+                .map(|held| held.slot.0);
+            let next = || {
+                waiting(&placed)
+                    .into_iter()
+                    .filter_map(group)
+                    .min_by_key(|&profile| (memory(profile), profile))
+            };
             let Some(profile) = here.or_else(next) else {
                 continue;
             };
@@ -38,7 +51,11 @@ impl Strategy for Waves {
                     job: board.waiting[index].job,
                     gpu: desk.gpu,
                     slot: Some(slot),
-                    reason: format!("{} in the wave of {}", desk.table.named(slot), desk.table.profile(profile).name),
+                    reason: format!(
+                        "{} in the wave of {}",
+                        desk.table.named(slot),
+                        desk.table.profile(profile).name
+                    ),
                 });
                 desk_now.take(slot, board.waiting[index].job);
             }

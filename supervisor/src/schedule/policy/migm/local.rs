@@ -77,7 +77,9 @@ fn draw(shop: &Shop<'_>, list: &List, dice: &mut Dice) -> Option<Change> {
                 1 => usize::from(old) + 1,
                 _ => dice.below(ways),
             };
-            let to = u8::try_from(to).ok().filter(|&to| usize::from(to) < ways && to != old)?;
+            let to = u8::try_from(to)
+                .ok()
+                .filter(|&to| usize::from(to) < ways && to != old)?;
             Some(Change::Way { task, to })
         }
         3..=4 => (a != b).then_some(Change::Shift { from: a, to: b }),

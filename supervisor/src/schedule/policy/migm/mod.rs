@@ -83,10 +83,14 @@ impl Migm {
             .iter()
             .map(|desk| {
                 let jobs = desk.held.iter().filter_map(|held| held.job);
-                jobs.fold(0, |sum: u64, job| sum.wrapping_add((job.0 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)))
+                jobs.fold(0, |sum: u64, job| {
+                    sum.wrapping_add((job.0 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15))
+                })
             })
             .collect();
-        let changed = (0..now.len()).filter(|&at| self.last.get(at) != Some(&now[at])).collect();
+        let changed = (0..now.len())
+            .filter(|&at| self.last.get(at) != Some(&now[at]))
+            .collect();
         self.last = now;
         changed
     }
@@ -96,10 +100,20 @@ impl Strategy for Migm {
     fn decide(&mut self, board: &Board<'_>) -> Vec<Order> {
         self.remaining.look(board);
         let room = board.gpus.iter().any(super::super::Desk::has_room);
-        let running = || board.gpus.iter().flat_map(|desk| desk.held.iter().filter_map(|held| held.facts));
-        let mut all = board.waiting.iter().map(|candidate| candidate.facts).chain(running());
+        let running = || {
+            board
+                .gpus
+                .iter()
+                .flat_map(|desk| desk.held.iter().filter_map(|held| held.facts))
+        };
+        let mut all = board
+            .waiting
+            .iter()
+            .map(|candidate| candidate.facts)
+            .chain(running());
         let batch = all.all(|facts| facts.in_batch);
-        let moves = self.choice.moves && self.choice.search > 0 && !batch && running().any(|facts| facts.keeps_work);
+        let moves =
+            self.choice.moves && self.choice.search > 0 && !batch && running().any(|facts| facts.keeps_work);
         if !moves && (!room || board.waiting.is_empty()) {
             return Vec::new();
         }
@@ -107,17 +121,25 @@ impl Strategy for Migm {
         self.turn += 1;
         let many = board.waiting.len() * board.gpus.len() > TOO_MANY;
         // A node of which parts must not be changed is beyond the search.
-        let plain = board.gpus.iter().all(|desk| desk.busy.is_some() && desk.lasting.is_empty());
+        let plain = board
+            .gpus
+            .iter()
+            .all(|desk| desk.busy.is_some() && desk.lasting.is_empty());
         if many || !plain || self.choice.search == 0 {
             let shares: Vec<&[f64]> = self.kinds.iter().map(|kind| &kind.shares[..]).collect();
             return quick::decide(board, &shares, &self.remaining, self.choice.fifo, batch);
         }
         if moves {
             let changed = self.changed(board);
-            let manner = if self.choice.fifo { Manner::InOrder } else { Manner::Free };
+            let manner = if self.choice.fifo {
+                Manner::InOrder
+            } else {
+                Manner::Free
+            };
             let left = |told, done| self.remaining.of(told, done);
             return Company::new(board, &self.mixes, left, manner, &changed, self.turn).settle();
         }
-        self.planner.decide(board, &self.kinds, &self.remaining, &self.choice, batch)
+        self.planner
+            .decide(board, &self.kinds, &self.remaining, &self.choice, batch)
     }
 }

@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use migm_shared::ids::JobId;
 
 use super::super::super::{Board, Order};
-use super::local::{Dice, improve};
-use super::remaining::Remaining;
 use super::super::family::family;
 use super::super::picture::{Kind, number, running, ways};
 use super::super::shop::{Goal, List, STAY, Shop, Task, Way};
 use super::Choice;
+use super::local::{Dice, improve};
+use super::remaining::Remaining;
 
 /// Prices of a GPU's time at which the first lists are made.
 const PRICES: [f64; 7] = [0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 16.0];
@@ -41,14 +41,21 @@ impl Planner {
         choice: &Choice,
         batch: bool,
     ) -> Vec<Order> {
-        let Some((places, mut tasks, mut names)) = running(board, kinds, |told, done| remaining.of(told, done)) else {
+        let Some((places, mut tasks, mut names)) =
+            running(board, kinds, |told, done| remaining.of(told, done))
+        else {
             return Vec::new();
         };
         let first = tasks.len();
         let mut order: Vec<(f64, u16)> = Vec::new();
         for candidate in board.waiting.iter() {
             let left = remaining.of(candidate.facts.work, candidate.facts.attained);
-            let ways = ways(board, kinds, |kind, table, profile| candidate.speed(kind, table, profile), left);
+            let ways = ways(
+                board,
+                kinds,
+                |kind, table, profile| candidate.speed(kind, table, profile),
+                left,
+            );
             if ways.is_empty() {
                 continue;
             }
@@ -72,7 +79,11 @@ impl Planner {
         shop.create = choice.create;
         shop.destroy = choice.destroy;
         shop.strict = choice.fifo;
-        let fresh = !batch || !self.batch || order.iter().any(|&task| !self.last.contains_key(&names[usize::from(task)]));
+        let fresh = !batch
+            || !self.batch
+            || order
+                .iter()
+                .any(|&task| !self.last.contains_key(&names[usize::from(task)]));
         let mut best = List::default();
         let mut least = f64::INFINITY;
         if fresh {
@@ -110,7 +121,14 @@ impl Planner {
             (true, false) => choice.search / AGAIN,
         };
         self.round += 1;
-        improve(&mut shop, &mut best, least, budget, HEAT, &mut Dice::new(self.round));
+        improve(
+            &mut shop,
+            &mut best,
+            least,
+            budget,
+            HEAT,
+            &mut Dice::new(self.round),
+        );
         shop.cost(&best, f64::INFINITY);
         self.batch = batch;
         self.last.clear();
@@ -125,7 +143,11 @@ impl Planner {
                 job: names[usize::from(start.task)],
                 gpu: desk.gpu,
                 slot: Some(slot),
-                reason: format!("{} by a plan for {} jobs", desk.table.named(slot), best.order.len()),
+                reason: format!(
+                    "{} by a plan for {} jobs",
+                    desk.table.named(slot),
+                    best.order.len()
+                ),
             }
         });
         starts.collect()
@@ -145,7 +167,10 @@ impl Planner {
             let mut rank = 0;
             let mut ranked: Vec<(usize, u16)> = Vec::new();
             for &task in &fresh.order {
-                rank = self.last.get(&names[usize::from(task)]).map_or(rank, |known| known.0);
+                rank = self
+                    .last
+                    .get(&names[usize::from(task)])
+                    .map_or(rank, |known| known.0);
                 ranked.push((rank, task));
             }
             ranked.sort_by_key(|entry| entry.0);
@@ -162,9 +187,15 @@ fn priced(shop: &Shop<'_>, kinds: &[Kind], first: usize, price: f64) -> Vec<u8> 
             let share = kinds[usize::from(way.kind)].shares[usize::from(way.profile)];
             way.seconds * (1.0 + price * share)
         };
-        let cheapest = task.ways.iter().enumerate().min_by(|a, b| cost(a.1).total_cmp(&cost(b.1)));
+        let cheapest = task
+            .ways
+            .iter()
+            .enumerate()
+            .min_by(|a, b| cost(a.1).total_cmp(&cost(b.1)));
         cheapest.map_or(0, |(index, _)| u8::try_from(index).unwrap_or(u8::MAX))
     };
     let tasks = shop.tasks.iter().enumerate();
-    tasks.map(|(index, task)| if index < first { STAY } else { best(task) }).collect()
+    tasks
+        .map(|(index, task)| if index < first { STAY } else { best(task) })
+        .collect()
 }

@@ -16,7 +16,12 @@ pub(super) fn decide(
     fifo: bool,
     batch: bool,
 ) -> Vec<Order> {
-    let mut desks: Vec<Desk<'_>> = board.gpus.iter().filter(|desk| desk.has_room() || !desk.lasting.is_empty()).cloned().collect();
+    let mut desks: Vec<Desk<'_>> = board
+        .gpus
+        .iter()
+        .filter(|desk| desk.has_room() || !desk.lasting.is_empty())
+        .cloned()
+        .collect();
     let mut queue: Vec<(f64, &Candidate<'_>)> = board
         .waiting
         .iter()
@@ -28,7 +33,11 @@ pub(super) fn decide(
     if !fifo {
         // For the end of a batch the longest come first.
         let sign = if batch { -1.0 } else { 1.0 };
-        queue.sort_by(|a, b| (sign * a.0).total_cmp(&(sign * b.0)).then(a.1.order.cmp(&b.1.order)));
+        queue.sort_by(|a, b| {
+            (sign * a.0)
+                .total_cmp(&(sign * b.0))
+                .then(a.1.order.cmp(&b.1.order))
+        });
     }
     #[expect(clippy::cast_precision_loss, reason = "a number of jobs and one of GPUs")]
     let per_gpu = |jobs: usize| jobs as f64 / board.gpus.len().max(1) as f64;
@@ -46,7 +55,10 @@ pub(super) fn decide(
             job: candidate.job,
             gpu: desk.gpu,
             slot: Some(slot),
-            reason: format!("{} has the least time and price {price:.2}", desk.table.named(slot)),
+            reason: format!(
+                "{} has the least time and price {price:.2}",
+                desk.table.named(slot)
+            ),
         });
         desk.take(slot, candidate.job);
         if !desk.has_room() && desk.lasting.is_empty() {
@@ -56,7 +68,12 @@ pub(super) fn decide(
     orders
 }
 
-fn best(desks: &[Desk<'_>], candidate: &Candidate<'_>, shares: &[&[f64]], price: f64) -> Option<(usize, Slot)> {
+fn best(
+    desks: &[Desk<'_>],
+    candidate: &Candidate<'_>,
+    shares: &[&[f64]],
+    price: f64,
+) -> Option<(usize, Slot)> {
     let mut best: Option<(f64, usize, Slot)> = None;
     for (at, desk) in desks.iter().enumerate() {
         for (profile, share) in shares[desk.kind].iter().enumerate() {

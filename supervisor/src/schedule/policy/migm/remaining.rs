@@ -25,7 +25,10 @@ impl Remaining {
         let running = held.filter_map(|held| Some((held.job?, held.attained, held.left.is_none())));
         let waiting = board.waiting.iter();
         let waiting = waiting.map(|waits| (waits.job, waits.facts.attained, waits.facts.work.is_none()));
-        let unknown = running.chain(waiting).filter(|job| job.2).map(|job| (job.0, job.1));
+        let unknown = running
+            .chain(waiting)
+            .filter(|job| job.2)
+            .map(|job| (job.0, job.1));
         let now: BTreeMap<JobId, f64> = unknown.collect();
         for (job, done) in &self.seen {
             if !now.contains_key(job) {
