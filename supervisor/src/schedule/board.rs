@@ -1,9 +1,10 @@
-//! What a [`Strategy`] sees, and what it may ask for.
+//! What a [`Decider`] sees, and what it may ask for.
 //!
-//! A strategy decides which job gets which slot; everything else (destroying what is in the way, creating,
-//! leasing, asking a running job to move) is the machine's, in `planned`. So the same strategy runs in the
-//! daemon and in virtual time, and no strategy can lease a slice twice or touch a foreign one.
+//! A decider decides which job gets which slot; everything else (destroying what is in the way, creating,
+//! leasing, asking a running job to move) is the machine's, in `planned`. So the same decider runs in the
+//! daemon and in virtual time, and no decider can lease a slice twice or touch a foreign one.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use migm_shared::ids::JobId;
@@ -110,30 +111,47 @@ impl Desk<'_> {
         self.busy.is_some_and(|busy| !self.table.is_full(busy))
     }
 
+    /// The slots that a profile could have beside what is held: standing ones that cannot go, and creates.
+    #[must_use]
+    pub fn slots_for(&self, profile: ProfileIndex) -> Vec<Slot> {
+        let clear = |slot: &Slot, others: &[Slot]| !others.iter().any(|other| other.1.overlaps(slot.1));
+        let held: Vec<Slot> = self.held.iter().map(|held| held.slot).collect();
+        let standing = self.lasting.iter().copied();
+        let standing = standing.filter(|slot| slot.0 == profile && clear(slot, &held));
+        let creates = self.busy.into_iter().flat_map(|busy| self.table.creates(busy));
+        let creates = creates.map(|(slot, _)| slot).filter(|slot| {
+            slot.0 == profile && !self.refused.contains(slot) && clear(slot, &self.lasting)
+        });
+        standing.chain(creates).collect()
+    }
+
     /// The slot to use for a profile beside what is held: one that stands already, else the one that keeps
     /// most full layouts in reach.
     #[must_use]
     pub fn slot_for(&self, profile: ProfileIndex) -> Option<Slot> {
-        let free = |slot: Slot| !self.held.iter().any(|held| held.slot.1.overlaps(slot.1));
-        let lasting = self
-            .lasting
-            .iter()
-            .copied()
-            .filter(|slot| slot.0 == profile && free(*slot));
-        if let Some(slot) = lasting.min() {
-            return Some(slot);
+        let reach = |slot: Slot| {
+            let after = self.busy.and_then(|busy| self.table.with(busy, slot));
+            after.map_or(0, |after| self.table.reachable(after))
+        };
+        self.slots_for(profile).into_iter().min_by_key(|&slot| {
+            let stands = self.lasting.contains(&slot) || self.idle.contains(&slot);
+            (!stands, std::cmp::Reverse(reach(slot)), slot.1)
+        })
+    }
+
+    /// Whether a profile could be had here if every job had ended.
+    #[must_use]
+    pub fn can_ever(&self, profile: ProfileIndex) -> bool {
+        if self.held.iter().any(|held| held.slot.0 == profile && held.job.is_some()) {
+            return true;
         }
-        let busy = self.busy?;
-        let creates = self.table.creates(busy).filter(|(slot, _)| {
-            slot.0 == profile
-                && !self.refused.contains(slot)
-                && !self.lasting.iter().any(|other| other.1.overlaps(slot.1))
-        });
-        let best = creates.min_by_key(|&(slot, after)| {
-            let idle = self.idle.contains(&slot);
-            (!idle, std::cmp::Reverse(self.table.reachable(after)), slot.1)
-        });
-        best.map(|(slot, _)| slot)
+        let foreign: Vec<Slot> = self.held.iter().filter(|held| held.job.is_none()).map(|held| held.slot).collect();
+        let empty = Self {
+            held: Vec::new(),
+            busy: self.table.state_of(&foreign).ok(),
+            ..self.clone()
+        };
+        !empty.slots_for(profile).is_empty()
     }
 
     /// Takes a slot for a job in this picture, so that the next choice sees it taken.
@@ -179,9 +197,17 @@ pub struct Candidate<'a> {
     pub outgrown: u64,
     /// What is known of it.
     pub facts: &'a Facts,
+    /// The GPUs that it may use, where not all.
+    pub only: Option<&'a BTreeSet<GpuIndex>>,
 }
 
 impl Candidate<'_> {
+    /// Whether its user lets it use this GPU.
+    #[must_use]
+    pub fn may_use(&self, gpu: GpuIndex) -> bool {
+        self.only.is_none_or(|only| only.contains(&gpu))
+    }
+
     /// Seconds of work per second on a profile; 0 where the job cannot run.
     #[must_use]
     pub fn speed(&self, kind: usize, table: &Table, profile: ProfileIndex) -> f64 {
@@ -193,7 +219,7 @@ impl Candidate<'_> {
     }
 }
 
-/// All that a strategy may look at.
+/// All that a decider may look at.
 #[derive(Debug)]
 pub struct Board<'a> {
     /// Seconds.
@@ -202,6 +228,8 @@ pub struct Board<'a> {
     pub gpus: Vec<Desk<'a>>,
     /// In order of arrival.
     pub waiting: Vec<Candidate<'a>>,
+    /// Some job may use some GPUs only.
+    pub restricted: bool,
 }
 
 /// A job is to have a slot: a waiting one starts there, a running one moves there. Without a slot, a running one
@@ -219,7 +247,7 @@ pub struct Order {
 }
 
 /// Decides who gets which slot.
-pub trait Strategy: std::fmt::Debug + Send {
+pub trait Decider: std::fmt::Debug + Send {
     /// The orders to carry out now. Slots ordered must not overlap those held, but for those of jobs that the
     /// same orders move; an order that cannot be is dropped, and the job asked about again.
     fn decide(&mut self, board: &Board<'_>) -> Vec<Order>;

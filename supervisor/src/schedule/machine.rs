@@ -23,7 +23,7 @@ pub struct Scheduler {
     pub(super) restricted: HashMap<JobId, BTreeSet<GpuIndex>>,
     /// The state in which each create under way was planned.
     pub(super) planned_in: HashMap<Incarnation, StateIndex>,
-    /// Where a strategy decides; else jobs are served in order.
+    /// Where a decider decides; else jobs are served in order.
     pub(super) planned: Option<Planned>,
     pub(super) next_incarnation: u64,
     next_arrival: u64,

@@ -29,6 +29,8 @@ mod choose;
 mod gpu;
 mod machine;
 mod planned;
+#[cfg(test)]
+mod planned_properties;
 pub mod policy;
 #[cfg(test)]
 mod properties;
@@ -36,7 +38,7 @@ mod properties;
 mod tests;
 mod view;
 
-pub use board::{Board, Candidate, Desk, Facts, Held, Order, Strategy, share};
+pub use board::{Board, Candidate, Desk, Facts, Held, Order, Decider, share};
 pub use machine::Scheduler;
 
 /// Index of a GPU on this node.

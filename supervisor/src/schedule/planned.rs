@@ -1,14 +1,14 @@
-//! Carrying out what a [`Strategy`] orders.
+//! Carrying out what a [`Decider`] orders.
 //!
 //! One order's way:
 //!
-//! 1. At [`Event::Settled`](super::Event::Settled) the strategy sees the [`Board`] and gives orders. Each
+//! 1. At [`Event::Settled`](super::Event::Settled) the decider sees the [`Board`] and gives orders. Each
 //!    order that can be becomes a *seat*: a slot promised to a job.
 //! 2. A running job that has a seat elsewhere is asked to move ([`Action::Move`]); when its attempt has ended
 //!    it waits like the others, with its seat kept.
 //! 3. Idle slices in the way of a seat are destroyed; when they and the jobs in the way have gone, the slice
 //!    is created; when it has been read back, it is leased.
-//! 4. A create that the driver refuses takes the seat away, and the slot is not offered to the strategy
+//! 4. A create that the driver refuses takes the seat away, and the slot is not offered to the decider
 //!    again until something changes on that GPU.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -16,15 +16,19 @@ use std::sync::{Arc, LazyLock};
 
 use migm_shared::ids::{Incarnation, JobId};
 
-use super::board::{Board, Candidate, Desk, Facts, Held, Order, Strategy};
+use super::board::{Board, Candidate, Desk, Facts, Held, Order, Decider};
 use super::machine::Scheduler;
 use super::{Action, GpuIndex, Slice, SliceState};
 use crate::layout::{Slot, StateIndex};
 
+/// So many jobs that came later may start while a job is the first in the queue: then it is the only one that the
+/// decider is shown until it has a slot. Batches that wait alone are planned as a whole and are spared this.
+pub(super) const PASSED_AT_MOST: u32 = 200;
+
 /// What planned policies add to the scheduler's state.
 #[derive(Debug)]
 pub(super) struct Planned {
-    strategy: Box<dyn Strategy>,
+    decider: Box<dyn Decider>,
     /// Profile names of each kind of GPU.
     kinds: Vec<Vec<String>>,
     kind_of: BTreeMap<GpuIndex, usize>,
@@ -33,7 +37,9 @@ pub(super) struct Planned {
     seats: BTreeMap<JobId, Promise>,
     refused: BTreeSet<(GpuIndex, Slot)>,
     since: HashMap<JobId, f64>,
-    /// Something has changed since the strategy was asked last.
+    /// The first in the queue by its place, and how many later ones have started since it is.
+    first: (u64, u32),
+    /// Something has changed since the decider was asked last.
     changed: bool,
 }
 
@@ -123,12 +129,12 @@ impl Planned {
 }
 
 impl Scheduler {
-    /// A scheduler that knows no GPU and asks `strategy` at every [`Event::Settled`](super::Event::Settled).
+    /// A scheduler that knows no GPU and asks `decider` at every [`Event::Settled`](super::Event::Settled).
     #[must_use]
-    pub fn with_strategy(strategy: Box<dyn Strategy>, first: Incarnation) -> Self {
+    pub fn with_decider(decider: Box<dyn Decider>, first: Incarnation) -> Self {
         let mut scheduler = Self::new(super::Policy::SchemeB, first);
         scheduler.planned = Some(Planned {
-            strategy,
+            decider,
             kinds: Vec::new(),
             kind_of: BTreeMap::new(),
             facts: HashMap::new(),
@@ -136,12 +142,13 @@ impl Scheduler {
             seats: BTreeMap::new(),
             refused: BTreeSet::new(),
             since: HashMap::new(),
+            first: (0, 0),
             changed: false,
         });
         scheduler
     }
 
-    /// Asks the strategy and notes its orders.
+    /// Asks the decider and notes its orders.
     pub(super) fn plan(&mut self, now: f64, actions: &mut Vec<Action>) {
         let Some(mut planned) = self.planned.take() else {
             return;
@@ -159,7 +166,6 @@ impl Scheduler {
 
     /// Jobs that no slice of this node can ever hold leave the queue.
     fn refuse_hopeless(&mut self, planned: &mut Planned, actions: &mut Vec<Action>) {
-        // The largest slice that there can be settles it for nearly all at once.
         let largest = self.gpus.values().map(|gpu| {
             let profiles = gpu.table.profiles().iter().map(|profile| profile.memory);
             profiles.max().unwrap_or(0)
@@ -167,11 +173,18 @@ impl Scheduler {
         let Some(largest) = largest.max() else {
             return;
         };
-        let hopeless = |need: u64, outgrown: u64| need > largest || outgrown >= largest;
+        // Where all can be made, the largest slice settles it; else each job is looked at.
+        let plain = self.restricted.is_empty()
+            && self.gpus.values().all(|gpu| gpu.foreign.is_empty() && gpu.is_whole())
+            && !self.slices.values().any(|slice| slice.fixed || slice.stuck);
+        let hopeless = |job: JobId, need: u64, outgrown: u64| {
+            let large = need > largest || outgrown >= largest;
+            large || (!plain && !self.could_hold(job, need, outgrown))
+        };
         let gone: Vec<u64> = self
             .queue
             .iter()
-            .filter(|(_, waiting)| hopeless(waiting.need.device_bytes, waiting.outgrown))
+            .filter(|(_, waiting)| hopeless(waiting.job, waiting.need.device_bytes, waiting.outgrown))
             .map(|(&arrival, _)| arrival)
             .collect();
         for arrival in gone {
@@ -189,6 +202,9 @@ impl Scheduler {
 
     /// Turns an order into a seat, if it can be.
     fn promise(&mut self, planned: &mut Planned, order: Order, actions: &mut Vec<Action>) {
+        if !self.may_use(order.job, order.gpu) {
+            return;
+        }
         let Some(known) = self.jobs.get_mut(&order.job) else {
             return;
         };
@@ -343,6 +359,10 @@ impl Scheduler {
         planned.since.remove(&job);
         if let Some(known) = self.jobs.get_mut(&job) {
             let waited = self.queue.remove(&known.arrival);
+            if let Some((&first, _)) = self.queue.first_key_value() {
+                let passed = if planned.first.0 == first { planned.first.1 } else { 0 };
+                planned.first = (first, passed + u32::from(known.arrival > first));
+            }
             let run = Run {
                 since: now,
                 speed,
@@ -376,11 +396,11 @@ impl Planned {
         }
     }
 
-    /// Builds the board and asks the strategy.
+    /// Builds the board and asks the decider.
     fn ask(&mut self, scheduler: &Scheduler, now: f64) -> Vec<Order> {
-        let mut strategy = std::mem::replace(&mut self.strategy, Box::new(Absent));
-        let orders = strategy.decide(&self.board(scheduler, now));
-        self.strategy = strategy;
+        let mut decider = std::mem::replace(&mut self.decider, Box::new(Absent));
+        let orders = decider.decide(&self.board(scheduler, now));
+        self.decider = decider;
         orders
     }
 
@@ -437,11 +457,18 @@ impl Planned {
             need: waiting.need.device_bytes,
             outgrown: waiting.outgrown,
             facts: self.facts(waiting.job),
+            only: scheduler.restricted.get(&waiting.job),
         });
+        let mut waiting: Vec<Candidate<'_>> = waiting.collect();
+        let due = |first: &Candidate<'_>| first.order == self.first.0 && self.first.1 >= PASSED_AT_MOST;
+        if waiting.first().is_some_and(due) && !waiting.iter().all(|candidate| candidate.facts.in_batch) {
+            waiting.truncate(1);
+        }
         Board {
             now,
             gpus,
-            waiting: waiting.collect(),
+            waiting,
+            restricted: !scheduler.restricted.is_empty(),
         }
     }
 
@@ -495,11 +522,11 @@ impl Held<'_> {
     }
 }
 
-/// Stands in while the strategy is being asked.
+/// Stands in while the decider is being asked.
 #[derive(Debug)]
 struct Absent;
 
-impl Strategy for Absent {
+impl Decider for Absent {
     fn decide(&mut self, _: &Board<'_>) -> Vec<Order> {
         Vec::new()
     }

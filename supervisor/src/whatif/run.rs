@@ -10,7 +10,7 @@ use super::{Job, Outcome, Settings, Workload, parameters};
 use crate::layout::{ProfileIndex, Slot};
 use crate::memory::{Costs, Method, Observation, Situation, Verdict, decide};
 use crate::schedule::policy::{Choice, Far, Fixed, Mfi, Migm, Miso, Rule, Waves};
-use crate::schedule::{Action, Event, Facts, Policy, Scheduler, Strategy};
+use crate::schedule::{Action, Event, Facts, Policy, Scheduler, Decider};
 
 /// Why a policy cannot run.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -36,7 +36,7 @@ pub enum Run {
     /// One of the policies that serve in order.
     Ordered(Policy),
     /// One that decides by the board.
-    Planned(Box<dyn Strategy>),
+    Planned(Box<dyn Decider>),
 }
 
 /// Runs the workload. `record` keeps the watts over time.
@@ -57,7 +57,7 @@ pub fn simulate_watched(
 ) -> Outcome {
     let scheduler = match run {
         Run::Ordered(policy) => Scheduler::new(policy, Incarnation(1)),
-        Run::Planned(strategy) => Scheduler::with_strategy(strategy, Incarnation(1)),
+        Run::Planned(decider) => Scheduler::with_decider(decider, Incarnation(1)),
     };
     Engine::new(load, settings, scheduler, record, watch).run()
 }

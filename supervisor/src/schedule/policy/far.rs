@@ -10,9 +10,10 @@
 //! The paper's text was not at hand beyond its abstract and summaries: the order within the lists and the moves of
 //! step 3 are our choices. It plans offline; jobs that come later are planned with those that wait.
 
-use super::super::{Board, Order, Strategy};
+use super::super::{Board, Order, Decider};
 use super::family::family;
-use super::picture::{Kind, learn, running, ways};
+use super::picture::{Kind, is_plain, learn, running, ways};
+use super::quick;
 use super::shop::{Goal, List, Shop, Task};
 
 /// The policy.
@@ -38,13 +39,16 @@ impl Far {
     }
 }
 
-impl Strategy for Far {
+impl Decider for Far {
     fn decide(&mut self, board: &Board<'_>) -> Vec<Order> {
         if board.waiting.is_empty() || !board.gpus.iter().any(super::super::Desk::has_room) {
             return Vec::new();
         }
         learn(&mut self.kinds, board);
         let left = |told: Option<f64>, done: f64| told.unwrap_or_else(|| done.max(1.0));
+        if !is_plain(&self.kinds, board) {
+            return quick::decide(board, &self.kinds, left, false, true);
+        }
         let Some((places, mut tasks, mut names)) = running(board, &self.kinds, left) else {
             return Vec::new();
         };

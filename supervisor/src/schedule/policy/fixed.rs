@@ -1,6 +1,6 @@
 //! Static layouts: the GPUs are cut once and never again.
 
-use super::super::{Board, Order, Strategy, share};
+use super::super::{Board, Order, Decider, share};
 use crate::layout::Slot;
 
 /// Which of the free slices a job takes.
@@ -27,7 +27,7 @@ impl Fixed {
     }
 }
 
-impl Strategy for Fixed {
+impl Decider for Fixed {
     fn decide(&mut self, board: &Board<'_>) -> Vec<Order> {
         let mut free: Vec<(usize, Slot)> = Vec::new();
         for (at, desk) in board.gpus.iter().enumerate() {
@@ -48,7 +48,7 @@ impl Strategy for Fixed {
                     Rule::Fastest => (-speed, share),
                     Rule::Smallest => (share, -speed),
                 };
-                (speed > 0.0).then_some((key, index))
+                (speed > 0.0 && candidate.may_use(desk.gpu)).then_some((key, index))
             });
             let best = options.min_by(|a, b| {
                 a.0.0

@@ -7,14 +7,14 @@
 
 use std::cmp::Reverse;
 
-use super::super::{Board, Candidate, Desk, Order, Strategy};
+use super::super::{Board, Candidate, Desk, Order, Decider};
 use crate::layout::{Placement, ProfileIndex, Slot};
 
 /// The policy.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mfi;
 
-impl Strategy for Mfi {
+impl Decider for Mfi {
     fn decide(&mut self, board: &Board<'_>) -> Vec<Order> {
         let mut desks: Vec<Desk<'_>> = board.gpus.clone();
         let mut orders = Vec::new();
@@ -22,10 +22,10 @@ impl Strategy for Mfi {
             if desks.iter().all(|desk| !desk.has_room()) {
                 break;
             }
-            let options = desks.iter().enumerate().flat_map(|(at, desk)| {
+            let options = desks.iter().enumerate().filter(|(_, desk)| candidate.may_use(desk.gpu)).flat_map(|(at, desk)| {
                 let slots = tightest(candidate, desk)
                     .into_iter()
-                    .flat_map(|profile| places(desk, profile));
+                    .flat_map(|profile| desk.slots_for(profile));
                 slots.map(move |slot| (growth(desk, slot), !desk.idle.contains(&slot), at, slot))
             });
             if let Some((_, _, at, slot)) = options.min() {
@@ -46,21 +46,11 @@ impl Strategy for Mfi {
 /// The profile of the least memory on which the job runs, then with most multiprocessors.
 pub(super) fn tightest(candidate: &Candidate<'_>, desk: &Desk<'_>) -> Option<ProfileIndex> {
     let profiles = (0..desk.table.profiles().len()).map(ProfileIndex);
-    let fit = profiles.filter(|&p| candidate.speed(desk.kind, desk.table, p) > 0.0);
+    let fit = profiles.filter(|&p| candidate.speed(desk.kind, desk.table, p) > 0.0 && desk.can_ever(p));
     fit.min_by_key(|&p| {
         let profile = desk.table.profile(p);
         (profile.memory, Reverse(profile.sms), profile.is_variant())
     })
-}
-
-fn places(desk: &Desk<'_>, profile: ProfileIndex) -> Vec<Slot> {
-    let Some(busy) = desk.busy else {
-        return Vec::new();
-    };
-    let creates = desk.table.creates(busy).map(|create| create.0);
-    creates
-        .filter(|slot| slot.0 == profile && !desk.refused.contains(slot))
-        .collect()
 }
 
 /// How much F grows with one more slot.

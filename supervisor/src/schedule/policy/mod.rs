@@ -1,4 +1,4 @@
-//! The policies that decide by [`Strategy`](super::Strategy): each in a file of its own.
+//! The policies that decide by [`Decider`](super::Decider): each in a file of its own.
 //!
 //! | policy | file |
 //! |---|---|
@@ -20,6 +20,7 @@ mod mfi;
 mod migm;
 mod miso;
 mod picture;
+mod quick;
 mod shop;
 mod waves;
 

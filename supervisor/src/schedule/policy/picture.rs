@@ -11,6 +11,8 @@ use crate::layout::{ProfileIndex, Table};
 pub(super) struct Kind {
     pub(super) grid: Grid,
     pub(super) shares: Vec<f64>,
+    /// Creates of the table when it was worked out.
+    edges: usize,
 }
 
 /// Works out the kinds on the board that are not known yet; gives how many are new.
@@ -20,8 +22,20 @@ pub(super) fn learn(kinds: &mut Vec<Kind>, board: &Board<'_>) {
         kinds.push(Kind {
             grid: Grid::new(desk.table),
             shares: profiles.map(|profile| share(desk.table, profile)).collect(),
+            edges: desk.table.edges(),
         });
     }
+}
+
+/// Whether the board is as the kinds say: nothing that stays for ever, nothing refused, no job kept to some GPUs.
+pub(super) fn is_plain(kinds: &[Kind], board: &Board<'_>) -> bool {
+    !board.restricted && board.gpus.iter().all(|desk| {
+        desk.busy.is_some()
+            && desk.lasting.is_empty()
+            && desk.refused.is_empty()
+            && desk.held.iter().all(|held| held.job.is_some())
+            && desk.table.edges() == kinds[desk.kind].edges
+    })
 }
 
 /// GPUs, tasks that run on them, and the names of these.

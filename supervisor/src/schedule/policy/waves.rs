@@ -4,7 +4,7 @@
 //! The paper leaves open: the order of the groups (here the least memory first), what happens on several GPUs
 //! (each takes the next group when it has run dry), and jobs that come later (they join their group).
 
-use super::super::{Board, Order, Strategy};
+use super::super::{Board, Order, Decider};
 use super::mfi::tightest;
 use crate::layout::ProfileIndex;
 
@@ -12,12 +12,15 @@ use crate::layout::ProfileIndex;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Waves;
 
-impl Strategy for Waves {
+impl Decider for Waves {
     fn decide(&mut self, board: &Board<'_>) -> Vec<Order> {
         let mut orders = Vec::new();
         let mut placed = vec![false; board.waiting.len()];
         for desk in &board.gpus {
-            let group = |index: usize| tightest(&board.waiting[index], desk);
+            let group = |index: usize| {
+                let candidate = &board.waiting[index];
+                candidate.may_use(desk.gpu).then(|| tightest(candidate, desk))?
+            };
             let waiting = |placed: &[bool]| {
                 (0..placed.len())
                     .filter(|&index| !placed[index])

@@ -13,12 +13,12 @@
 //!
 //! Search is by a fixed number of evaluations, not by a clock, so that the same board gives the same orders.
 
-use super::super::{Board, Order, Strategy};
-use super::picture::{Kind, learn};
+use super::super::{Board, Order, Decider};
+use super::picture::{Kind, is_plain, learn};
+use super::quick;
 
 mod local;
 mod plan;
-mod quick;
 mod remaining;
 
 use super::company::{self, Company, Manner, Mixes};
@@ -96,7 +96,7 @@ impl Migm {
     }
 }
 
-impl Strategy for Migm {
+impl Decider for Migm {
     fn decide(&mut self, board: &Board<'_>) -> Vec<Order> {
         self.remaining.look(board);
         let room = board.gpus.iter().any(super::super::Desk::has_room);
@@ -120,14 +120,9 @@ impl Strategy for Migm {
         self.learn_kinds(board);
         self.turn += 1;
         let many = board.waiting.len() * board.gpus.len() > TOO_MANY;
-        // A node of which parts must not be changed is beyond the search.
-        let plain = board
-            .gpus
-            .iter()
-            .all(|desk| desk.busy.is_some() && desk.lasting.is_empty());
-        if many || !plain || self.choice.search == 0 {
-            let shares: Vec<&[f64]> = self.kinds.iter().map(|kind| &kind.shares[..]).collect();
-            return quick::decide(board, &shares, &self.remaining, self.choice.fifo, batch);
+        if many || self.choice.search == 0 || !is_plain(&self.kinds, board) {
+            let left = |told, done| self.remaining.of(told, done);
+            return quick::decide(board, &self.kinds, left, self.choice.fifo, batch);
         }
         if moves {
             let changed = self.changed(board);

@@ -1,8 +1,8 @@
 //! The choice without search: each waiting job, shortest first, takes the slice on which its time and the
 //! price of the space it takes from those behind it are least.
 
-use super::super::super::{Board, Candidate, Desk, Order};
-use super::remaining::Remaining;
+use super::super::{Board, Candidate, Desk, Order};
+use super::picture::Kind;
 use crate::layout::{ProfileIndex, Slot};
 
 /// Seconds of delay that a second of a whole GPU costs, for each job that waits behind and per GPU. A job
@@ -11,8 +11,8 @@ const PRICE: f64 = 0.15;
 
 pub(super) fn decide(
     board: &Board<'_>,
-    shares: &[&[f64]],
-    remaining: &Remaining,
+    kinds: &[Kind],
+    left: impl Fn(Option<f64>, f64) -> f64,
     fifo: bool,
     batch: bool,
 ) -> Vec<Order> {
@@ -26,7 +26,7 @@ pub(super) fn decide(
         .waiting
         .iter()
         .map(|candidate| {
-            let left = remaining.of(candidate.facts.work, candidate.facts.attained);
+            let left = left(candidate.facts.work, candidate.facts.attained);
             (left / candidate.facts.weight.max(1e-9), candidate)
         })
         .collect();
@@ -44,7 +44,7 @@ pub(super) fn decide(
     let mut orders = Vec::new();
     for (place, (_, candidate)) in queue.iter().enumerate() {
         let price = PRICE * per_gpu(queue.len() - place - 1);
-        let Some((at, slot)) = best(&desks, candidate, shares, price) else {
+        let Some((at, slot)) = best(&desks, candidate, kinds, price) else {
             if desks.is_empty() {
                 break;
             }
@@ -71,12 +71,12 @@ pub(super) fn decide(
 fn best(
     desks: &[Desk<'_>],
     candidate: &Candidate<'_>,
-    shares: &[&[f64]],
+    kinds: &[Kind],
     price: f64,
 ) -> Option<(usize, Slot)> {
     let mut best: Option<(f64, usize, Slot)> = None;
-    for (at, desk) in desks.iter().enumerate() {
-        for (profile, share) in shares[desk.kind].iter().enumerate() {
+    for (at, desk) in desks.iter().enumerate().filter(|(_, desk)| candidate.may_use(desk.gpu)) {
+        for (profile, share) in kinds[desk.kind].shares.iter().enumerate() {
             let speed = candidate.speed(desk.kind, desk.table, ProfileIndex(profile));
             if speed <= 0.0 {
                 continue;
