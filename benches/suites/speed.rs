@@ -78,7 +78,7 @@ pub fn large(options: &Options) {
         );
     }
     // All come within seconds: a thousand wait for most of the run.
-    let waiting = load(options, 2_500, 8, 0.001);
+    let waiting = load(options, 1_400, 8, 0.001);
     for (what, settings) in [
         (
             "no search",

@@ -119,9 +119,9 @@ impl Desk<'_> {
         let standing = self.lasting.iter().copied();
         let standing = standing.filter(|slot| slot.0 == profile && clear(slot, &held));
         let creates = self.busy.into_iter().flat_map(|busy| self.table.creates(busy));
-        let creates = creates.map(|(slot, _)| slot).filter(|slot| {
-            slot.0 == profile && !self.refused.contains(slot) && clear(slot, &self.lasting)
-        });
+        let creates = creates
+            .map(|(slot, _)| slot)
+            .filter(|slot| slot.0 == profile && !self.refused.contains(slot) && clear(slot, &self.lasting));
         standing.chain(creates).collect()
     }
 
@@ -142,10 +142,19 @@ impl Desk<'_> {
     /// Whether a profile could be had here if every job had ended.
     #[must_use]
     pub fn can_ever(&self, profile: ProfileIndex) -> bool {
-        if self.held.iter().any(|held| held.slot.0 == profile && held.job.is_some()) {
+        if self
+            .held
+            .iter()
+            .any(|held| held.slot.0 == profile && held.job.is_some())
+        {
             return true;
         }
-        let foreign: Vec<Slot> = self.held.iter().filter(|held| held.job.is_none()).map(|held| held.slot).collect();
+        let foreign: Vec<Slot> = self
+            .held
+            .iter()
+            .filter(|held| held.job.is_none())
+            .map(|held| held.slot)
+            .collect();
         let empty = Self {
             held: Vec::new(),
             busy: self.table.state_of(&foreign).ok(),
@@ -189,8 +198,6 @@ pub struct Candidate<'a> {
     pub job: JobId,
     /// Its place in the order of arrival.
     pub order: u64,
-    /// When it joined the queue.
-    pub since: f64,
     /// Device bytes; 0 when unknown.
     pub need: u64,
     /// Memory of the largest slice that it outgrew.

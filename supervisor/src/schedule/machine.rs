@@ -1,13 +1,14 @@
 //! The machine's state, and what each event does to it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use migm_shared::ids::{Incarnation, JobId};
 use migm_shared::units::Bytes;
 
 use super::gpu::Gpu;
 use super::planned::Planned;
-use super::{Action, Event, GpuIndex, Need, Policy, Slice, SliceState};
+use super::{Action, Event, Facts, GpuIndex, Need, Policy, Slice, SliceState};
 use crate::layout::StateIndex;
 
 /// The scheduler of one node. Deterministic: the same events at the same times give the same actions.
@@ -37,6 +38,8 @@ pub(super) struct Waiting {
     /// Memory of the largest slice that it outgrew; 0 when there is none.
     pub(super) outgrown: u64,
     pub(super) seat: Option<Seat>,
+    /// For policies that weigh time.
+    pub(super) facts: Option<Arc<Facts>>,
 }
 
 /// The slice that a waiting job will get.
@@ -110,12 +113,16 @@ impl Scheduler {
             }
             Event::Facts { job, facts } => {
                 if let Some(planned) = &mut self.planned {
-                    planned.know(job, facts, now);
+                    planned.know(job, Arc::clone(&facts), now);
+                    let arrival = self.jobs.get(&job).map(|known| known.arrival);
+                    if let Some(waiting) = arrival.and_then(|arrival| self.queue.get_mut(&arrival)) {
+                        waiting.facts = Some(facts);
+                    }
                 }
             }
-            Event::Arrived { job, need } => self.arrived(job, need, now),
-            Event::Ended { job, again } => self.ended(job, again, true, now),
-            Event::Moved { job, need } => self.ended(job, Some(need), false, now),
+            Event::Arrived { job, need } => self.arrived(job, need),
+            Event::Ended { job, again } => self.ended(job, again, true),
+            Event::Moved { job, need } => self.ended(job, Some(need), false),
             Event::Withdrawn { job } => self.withdrawn(job),
             Event::Forecast { job, need } => self.forecast(job, need, &mut actions),
             Event::Created { slice } => self.created(slice),
@@ -189,7 +196,7 @@ impl Scheduler {
         }
     }
 
-    fn arrived(&mut self, job: JobId, need: Need, now: f64) {
+    fn arrived(&mut self, job: JobId, need: Need) {
         if self.jobs.contains_key(&job) {
             return;
         }
@@ -202,12 +209,12 @@ impl Scheduler {
             note: None,
         };
         self.jobs.insert(job, known);
-        self.enqueue(arrival, job, need, 0, now);
+        self.enqueue(arrival, job, need, 0);
     }
 
-    fn enqueue(&mut self, arrival: u64, job: JobId, need: Need, outgrown: u64, now: f64) {
+    fn enqueue(&mut self, arrival: u64, job: JobId, need: Need, outgrown: u64) {
         if let Some(planned) = &mut self.planned {
-            planned.waits(job, now);
+            planned.waits(job);
         }
         // Those behind wait for this job: slices kept for them could be the ones it waits for.
         self.unseat_from(arrival);
@@ -216,12 +223,13 @@ impl Scheduler {
             need,
             outgrown,
             seat: None,
+            facts: self.planned.as_ref().and_then(|planned| planned.known(job)),
         };
         self.queue.insert(arrival, waiting);
     }
 
     /// With `outgrew`, the slice that the job had was too small for it.
-    fn ended(&mut self, job: JobId, again: Option<Need>, outgrew: bool, now: f64) {
+    fn ended(&mut self, job: JobId, again: Option<Need>, outgrew: bool) {
         let Some(known) = self.jobs.get_mut(&job) else {
             return;
         };
@@ -251,7 +259,7 @@ impl Scheduler {
         known.moving = false;
         known.note = None;
         let (arrival, outgrown) = (known.arrival, known.outgrown);
-        self.enqueue(arrival, job, need, outgrown, now);
+        self.enqueue(arrival, job, need, outgrown);
         if outgrew && let Some(planned) = &mut self.planned {
             // A place promised for the former need may be too small for this one.
             planned.drop_seat(job);

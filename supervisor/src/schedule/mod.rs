@@ -38,7 +38,7 @@ mod properties;
 mod tests;
 mod view;
 
-pub use board::{Board, Candidate, Desk, Facts, Held, Order, Decider, share};
+pub use board::{Board, Candidate, Decider, Desk, Facts, Held, Order, share};
 pub use machine::Scheduler;
 
 /// Index of a GPU on this node.

@@ -16,7 +16,7 @@ use std::sync::{Arc, LazyLock};
 
 use migm_shared::ids::{Incarnation, JobId};
 
-use super::board::{Board, Candidate, Desk, Facts, Held, Order, Decider};
+use super::board::{Board, Candidate, Decider, Desk, Facts, Held, Order};
 use super::machine::Scheduler;
 use super::{Action, GpuIndex, Slice, SliceState};
 use crate::layout::{Slot, StateIndex};
@@ -36,7 +36,6 @@ pub(super) struct Planned {
     runs: HashMap<JobId, Run>,
     seats: BTreeMap<JobId, Promise>,
     refused: BTreeSet<(GpuIndex, Slot)>,
-    since: HashMap<JobId, f64>,
     /// The first in the queue by its place, and how many later ones have started since it is.
     first: (u64, u32),
     /// Something has changed since the decider was asked last.
@@ -101,8 +100,11 @@ impl Planned {
         self.changed = true;
     }
 
-    pub(super) fn waits(&mut self, job: JobId, now: f64) {
-        self.since.insert(job, now);
+    pub(super) fn known(&self, job: JobId) -> Option<Arc<Facts>> {
+        self.facts.get(&job).cloned()
+    }
+
+    pub(super) fn waits(&mut self, job: JobId) {
         self.runs.remove(&job);
         self.changed = true;
     }
@@ -111,7 +113,6 @@ impl Planned {
     pub(super) fn over(&mut self, job: JobId) {
         self.facts.remove(&job);
         self.runs.remove(&job);
-        self.since.remove(&job);
         self.seats.remove(&job);
         self.changed = true;
     }
@@ -141,7 +142,6 @@ impl Scheduler {
             runs: HashMap::new(),
             seats: BTreeMap::new(),
             refused: BTreeSet::new(),
-            since: HashMap::new(),
             first: (0, 0),
             changed: false,
         });
@@ -175,7 +175,10 @@ impl Scheduler {
         };
         // Where all can be made, the largest slice settles it; else each job is looked at.
         let plain = self.restricted.is_empty()
-            && self.gpus.values().all(|gpu| gpu.foreign.is_empty() && gpu.is_whole())
+            && self
+                .gpus
+                .values()
+                .all(|gpu| gpu.foreign.is_empty() && gpu.is_whole())
             && !self.slices.values().any(|slice| slice.fixed || slice.stuck);
         let hopeless = |job: JobId, need: u64, outgrown: u64| {
             let large = need > largest || outgrown >= largest;
@@ -356,11 +359,14 @@ impl Scheduler {
         let speed = planned
             .facts(job)
             .speed(kind, &self.gpus[&seat.gpu].table, seat.slot.0);
-        planned.since.remove(&job);
         if let Some(known) = self.jobs.get_mut(&job) {
             let waited = self.queue.remove(&known.arrival);
             if let Some((&first, _)) = self.queue.first_key_value() {
-                let passed = if planned.first.0 == first { planned.first.1 } else { 0 };
+                let passed = if planned.first.0 == first {
+                    planned.first.1
+                } else {
+                    0
+                };
                 planned.first = (first, passed + u32::from(known.arrival > first));
             }
             let run = Run {
@@ -448,16 +454,21 @@ impl Planned {
         for desk in &mut gpus {
             desk.busy = state_of(desk);
         }
+        let restricted = !scheduler.restricted.is_empty();
         let waiting = scheduler.queue.iter();
-        let waiting = waiting.filter(|(_, waiting)| !self.seats.contains_key(&waiting.job));
+        let waiting =
+            waiting.filter(|(_, waiting)| self.seats.is_empty() || !self.seats.contains_key(&waiting.job));
         let waiting = waiting.map(|(&order, waiting)| Candidate {
             job: waiting.job,
             order,
-            since: self.since.get(&waiting.job).copied().unwrap_or(now),
             need: waiting.need.device_bytes,
             outgrown: waiting.outgrown,
-            facts: self.facts(waiting.job),
-            only: scheduler.restricted.get(&waiting.job),
+            facts: waiting.facts.as_deref().unwrap_or(&NOTHING_KNOWN),
+            only: if restricted {
+                scheduler.restricted.get(&waiting.job)
+            } else {
+                None
+            },
         });
         let mut waiting: Vec<Candidate<'_>> = waiting.collect();
         let due = |first: &Candidate<'_>| first.order == self.first.0 && self.first.1 >= PASSED_AT_MOST;
@@ -468,7 +479,7 @@ impl Planned {
             now,
             gpus,
             waiting,
-            restricted: !scheduler.restricted.is_empty(),
+            restricted,
         }
     }
 

@@ -19,13 +19,33 @@ use crate::layout::{Table, samples};
 
 #[derive(Clone, Debug)]
 enum Turn {
-    Arrive { gib: u64, work: u16, kept: bool, known: bool },
-    Answer { which: usize, how: u8 },
-    End { which: usize, again: Option<u64> },
-    Forecast { which: usize, gib: u64 },
-    Withdraw { which: usize },
-    Vanish { which: usize },
-    Wait { seconds: u8 },
+    Arrive {
+        gib: u64,
+        work: u16,
+        kept: bool,
+        known: bool,
+    },
+    Answer {
+        which: usize,
+        how: u8,
+    },
+    End {
+        which: usize,
+        again: Option<u64>,
+    },
+    Forecast {
+        which: usize,
+        gib: u64,
+    },
+    Withdraw {
+        which: usize,
+    },
+    Vanish {
+        which: usize,
+    },
+    Wait {
+        seconds: u8,
+    },
 }
 
 fn turn() -> impl Strategy<Value = Turn> {
@@ -85,7 +105,10 @@ impl World {
             0 => vec![(samples::a100_base(), vec![])],
             1 => vec![(samples::a100_base(), vec!["1g.5gb@2", "2g.10gb@4"])],
             2 => vec![(samples::a30_base(), vec![]), (samples::a100_base(), vec![])],
-            _ => vec![(samples::a100_base(), vec!["3g.20gb@4"]), (samples::a100_base(), vec![])],
+            _ => vec![
+                (samples::a100_base(), vec!["3g.20gb@4"]),
+                (samples::a100_base(), vec![]),
+            ],
         };
         let mut world = Self {
             scheduler: Scheduler::with_decider(policy(which), Incarnation(1)),
@@ -106,7 +129,10 @@ impl World {
             log: Vec::new(),
         };
         for (index, (table, foreign)) in gpus.into_iter().enumerate() {
-            let foreign: Vec<Slot> = foreign.iter().map(|name| table.slot_named(name).unwrap()).collect();
+            let foreign: Vec<Slot> = foreign
+                .iter()
+                .map(|name| table.slot_named(name).unwrap())
+                .collect();
             let table = Arc::new(table);
             world.tables.push(Arc::clone(&table));
             world.foreign.push(foreign.clone());
@@ -141,25 +167,43 @@ impl World {
                 profile,
                 placement,
             } => {
-                assert!(self.slices.insert(slice, (gpu, (profile, placement))).is_none(), "a new number");
+                assert!(
+                    self.slices.insert(slice, (gpu, (profile, placement))).is_none(),
+                    "a new number"
+                );
                 self.creating.insert(slice);
             }
             Action::Destroy { slice } => {
                 assert!(self.slices.contains_key(&slice), "only ours are destroyed");
-                assert!(!self.leases.contains_key(&slice), "a leased slice is not destroyed");
+                assert!(
+                    !self.leases.contains_key(&slice),
+                    "a leased slice is not destroyed"
+                );
                 assert!(!self.creating.contains(&slice), "nor one that is being made");
                 assert!(self.destroying.insert(slice), "nor one twice");
             }
             Action::Grant { job, slice, .. } => {
-                assert!(!self.creating.contains(&slice) && !self.destroying.contains(&slice), "it exists");
-                assert!(self.leases.insert(slice, job).is_none(), "no slice is leased twice");
+                assert!(
+                    !self.creating.contains(&slice) && !self.destroying.contains(&slice),
+                    "it exists"
+                );
+                assert!(
+                    self.leases.insert(slice, job).is_none(),
+                    "no slice is leased twice"
+                );
                 assert!(self.waiting.remove(&job), "only a waiting job gets a slice");
                 assert!(self.memory(slice) >= self.needs[&job], "it holds the need");
-                assert!(self.memory(slice) > self.outgrown.get(&job).copied().unwrap_or(0), "it is larger than before");
+                assert!(
+                    self.memory(slice) > self.outgrown.get(&job).copied().unwrap_or(0),
+                    "it is larger than before"
+                );
                 self.running.insert(job, Some(slice));
             }
             Action::Move { job, .. } => {
-                assert!(self.running.contains_key(&job) && !self.moving.contains(&job), "a running job, told once");
+                assert!(
+                    self.running.contains_key(&job) && !self.moving.contains(&job),
+                    "a running job, told once"
+                );
                 self.moving.push(job);
             }
             Action::Refuse { job, .. } => {
@@ -171,7 +215,11 @@ impl World {
 
     fn check(&self) {
         for (index, table) in self.tables.iter().enumerate() {
-            let ours = self.slices.values().filter(|(on, _)| on.0 == index).map(|(_, slot)| *slot);
+            let ours = self
+                .slices
+                .values()
+                .filter(|(on, _)| on.0 == index)
+                .map(|(_, slot)| *slot);
             let all: Vec<Slot> = self.foreign[index].iter().copied().chain(ours).collect();
             table.state_of(&all).unwrap();
         }
@@ -192,7 +240,10 @@ impl World {
                 Event::Created { slice }
             } else {
                 self.slices.remove(&slice);
-                Event::CreateFailed { slice, illegal: how > 245 }
+                Event::CreateFailed {
+                    slice,
+                    illegal: how > 245,
+                }
             }
         } else {
             self.destroying.remove(&slice);
@@ -209,7 +260,11 @@ impl World {
     /// The attempt has ended: the job is over, goes on larger, or has been moved.
     fn end(&mut self, job: JobId, again: Option<u64>) {
         let held = self.running.remove(&job).flatten();
-        let asked = self.moving.iter().position(|other| *other == job).map(|at| self.moving.remove(at));
+        let asked = self
+            .moving
+            .iter()
+            .position(|other| *other == job)
+            .map(|at| self.moving.remove(at));
         let memory = held.map_or(0, |slice| self.memory(slice));
         if let Some(slice) = held {
             self.leases.remove(&slice);
@@ -252,14 +307,21 @@ impl World {
         self.facts.insert(job, facts.clone());
         let facts = Arc::new(facts);
         self.step(Event::Facts { job, facts });
-        let need = Need { device_bytes: gib * GIB };
+        let need = Need {
+            device_bytes: gib * GIB,
+        };
         self.step(Event::Arrived { job, need });
     }
 
     fn take(&mut self, turn: &Turn) {
         self.now += 0.1;
         match *turn {
-            Turn::Arrive { gib, work, kept, known } => self.arrive(gib, work, kept, known),
+            Turn::Arrive {
+                gib,
+                work,
+                kept,
+                known,
+            } => self.arrive(gib, work, kept, known),
             Turn::Answer { which, how } => self.answer(which, how),
             Turn::End { which, again } => {
                 if let Some(job) = Self::pick(self.running.keys().copied(), which) {
@@ -268,7 +330,9 @@ impl World {
             }
             Turn::Forecast { which, gib } => {
                 if let Some(job) = Self::pick(self.running.keys().copied(), which) {
-                    let need = Need { device_bytes: gib * GIB };
+                    let need = Need {
+                        device_bytes: gib * GIB,
+                    };
                     self.step(Event::Forecast { job, need });
                 }
             }
@@ -306,7 +370,12 @@ impl World {
                 self.answer(0, 0);
                 self.step(Event::Settled);
             }
-            if let Some(job) = self.moving.first().or_else(|| self.running.keys().next()).copied() {
+            if let Some(job) = self
+                .moving
+                .first()
+                .or_else(|| self.running.keys().next())
+                .copied()
+            {
                 self.end(job, None);
             } else if self.waiting.is_empty() {
                 break;
@@ -316,8 +385,16 @@ impl World {
             self.now += 100.0;
             self.step(Event::Settled);
         }
-        let left: Vec<_> = self.waiting.iter().map(|job| (job, self.needs[job], self.outgrown.get(job))).collect();
-        assert_eq!(self.over.len(), self.needs.len(), "every job ends or is refused: {left:?}");
+        let left: Vec<_> = self
+            .waiting
+            .iter()
+            .map(|job| (job, self.needs[job], self.outgrown.get(job)))
+            .collect();
+        assert_eq!(
+            self.over.len(),
+            self.needs.len(),
+            "every job ends or is refused: {left:?}"
+        );
     }
 }
 

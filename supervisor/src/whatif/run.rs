@@ -10,7 +10,7 @@ use super::{Job, Outcome, Settings, Workload, parameters};
 use crate::layout::{ProfileIndex, Slot};
 use crate::memory::{Costs, Method, Observation, Situation, Verdict, decide};
 use crate::schedule::policy::{Choice, Far, Fixed, Mfi, Migm, Miso, Rule, Waves};
-use crate::schedule::{Action, Event, Facts, Policy, Scheduler, Decider};
+use crate::schedule::{Action, Decider, Event, Facts, Policy, Scheduler};
 
 /// Why a policy cannot run.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]

@@ -383,10 +383,12 @@ impl<'a> Company<'a> {
                     continue;
                 }
                 let speed = member.speeds[self.board.gpus[on].kind][slot.0.0];
-                let loss = member.worth * speed * part_lost(member, speed);
+                let lost = member.worth * speed * member.facts.move_cost;
                 for (rank, &joins) in self.queue.iter().take(REPLACERS).enumerate() {
                     let mut set = self.sets[at].clone();
                     set[place] = joins;
+                    // What the stop costs must be won back while the other runs.
+                    let loss = lost / self.members[joins].left.clamp(1.0, HORIZON_S);
                     self.consider(best, LEAST_GAIN, -loss, vec![(at, set)], Some(rank));
                 }
             }

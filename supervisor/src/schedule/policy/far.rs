@@ -10,7 +10,7 @@
 //! The paper's text was not at hand beyond its abstract and summaries: the order within the lists and the moves of
 //! step 3 are our choices. It plans offline; jobs that come later are planned with those that wait.
 
-use super::super::{Board, Order, Decider};
+use super::super::{Board, Decider, Order};
 use super::family::family;
 use super::picture::{Kind, is_plain, learn, running, ways};
 use super::quick;

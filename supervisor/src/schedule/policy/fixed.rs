@@ -1,6 +1,6 @@
 //! Static layouts: the GPUs are cut once and never again.
 
-use super::super::{Board, Order, Decider, share};
+use super::super::{Board, Decider, Order, share};
 use crate::layout::Slot;
 
 /// Which of the free slices a job takes.

@@ -7,7 +7,7 @@
 
 use std::cmp::Reverse;
 
-use super::super::{Board, Candidate, Desk, Order, Decider};
+use super::super::{Board, Candidate, Decider, Desk, Order};
 use crate::layout::{Placement, ProfileIndex, Slot};
 
 /// The policy.
@@ -22,12 +22,16 @@ impl Decider for Mfi {
             if desks.iter().all(|desk| !desk.has_room()) {
                 break;
             }
-            let options = desks.iter().enumerate().filter(|(_, desk)| candidate.may_use(desk.gpu)).flat_map(|(at, desk)| {
-                let slots = tightest(candidate, desk)
-                    .into_iter()
-                    .flat_map(|profile| desk.slots_for(profile));
-                slots.map(move |slot| (growth(desk, slot), !desk.idle.contains(&slot), at, slot))
-            });
+            let options = desks
+                .iter()
+                .enumerate()
+                .filter(|(_, desk)| candidate.may_use(desk.gpu))
+                .flat_map(|(at, desk)| {
+                    let slots = tightest(candidate, desk)
+                        .into_iter()
+                        .flat_map(|profile| desk.slots_for(profile));
+                    slots.map(move |slot| (growth(desk, slot), !desk.idle.contains(&slot), at, slot))
+                });
             if let Some((_, _, at, slot)) = options.min() {
                 let desk = &mut desks[at];
                 orders.push(Order {

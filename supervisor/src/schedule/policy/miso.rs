@@ -6,7 +6,7 @@
 //! twentieth of a GPU, and a job that has just been moved is left alone for twice the cost of its move. Jobs
 //! that do not keep their work are not moved.
 
-use super::super::{Board, Order, Decider};
+use super::super::{Board, Decider, Order};
 use super::company::{self, Company, Manner, Mixes};
 use super::picture::{Kind, is_plain, learn};
 use super::quick;

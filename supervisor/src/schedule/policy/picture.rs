@@ -29,13 +29,14 @@ pub(super) fn learn(kinds: &mut Vec<Kind>, board: &Board<'_>) {
 
 /// Whether the board is as the kinds say: nothing that stays for ever, nothing refused, no job kept to some GPUs.
 pub(super) fn is_plain(kinds: &[Kind], board: &Board<'_>) -> bool {
-    !board.restricted && board.gpus.iter().all(|desk| {
-        desk.busy.is_some()
-            && desk.lasting.is_empty()
-            && desk.refused.is_empty()
-            && desk.held.iter().all(|held| held.job.is_some())
-            && desk.table.edges() == kinds[desk.kind].edges
-    })
+    !board.restricted
+        && board.gpus.iter().all(|desk| {
+            desk.busy.is_some()
+                && desk.lasting.is_empty()
+                && desk.refused.is_empty()
+                && desk.held.iter().all(|held| held.job.is_some())
+                && desk.table.edges() == kinds[desk.kind].edges
+        })
 }
 
 /// GPUs, tasks that run on them, and the names of these.

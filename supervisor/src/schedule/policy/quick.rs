@@ -16,11 +16,12 @@ pub(super) fn decide(
     fifo: bool,
     batch: bool,
 ) -> Vec<Order> {
-    let mut desks: Vec<Desk<'_>> = board
+    let mut offers: Vec<Offer<'_>> = board
         .gpus
         .iter()
         .filter(|desk| desk.has_room() || !desk.lasting.is_empty())
-        .cloned()
+        .map(|desk| Offer::new(desk.clone(), &kinds[desk.kind]))
+        .filter(|offer| !offer.slots.is_empty())
         .collect();
     let mut queue: Vec<(f64, &Candidate<'_>)> = board
         .waiting
@@ -43,14 +44,14 @@ pub(super) fn decide(
     let per_gpu = |jobs: usize| jobs as f64 / board.gpus.len().max(1) as f64;
     let mut orders = Vec::new();
     for (place, (_, candidate)) in queue.iter().enumerate() {
+        if offers.is_empty() {
+            break;
+        }
         let price = PRICE * per_gpu(queue.len() - place - 1);
-        let Some((at, slot)) = best(&desks, candidate, kinds, price) else {
-            if desks.is_empty() {
-                break;
-            }
+        let Some((at, slot)) = best(&offers, candidate, price) else {
             continue;
         };
-        let desk = &mut desks[at];
+        let Offer { mut desk, .. } = offers.remove(at);
         orders.push(Order {
             job: candidate.job,
             gpu: desk.gpu,
@@ -61,30 +62,43 @@ pub(super) fn decide(
             ),
         });
         desk.take(slot, candidate.job);
-        if !desk.has_room() && desk.lasting.is_empty() {
-            desks.remove(at);
+        let kind = &kinds[desk.kind];
+        let left = Offer::new(desk, kind);
+        if !left.slots.is_empty() {
+            offers.insert(at, left);
         }
     }
     orders
 }
 
-fn best(
-    desks: &[Desk<'_>],
-    candidate: &Candidate<'_>,
-    kinds: &[Kind],
-    price: f64,
-) -> Option<(usize, Slot)> {
+/// What a GPU has to offer: for each profile that can be had the best slot, and the part of the GPU it takes.
+struct Offer<'a> {
+    desk: Desk<'a>,
+    slots: Vec<(f64, Slot)>,
+}
+
+impl<'a> Offer<'a> {
+    fn new(desk: Desk<'a>, kind: &Kind) -> Self {
+        let profiles = kind.shares.iter().enumerate();
+        let slots =
+            profiles.filter_map(|(profile, &share)| Some((share, desk.slot_for(ProfileIndex(profile))?)));
+        Self {
+            slots: slots.collect(),
+            desk,
+        }
+    }
+}
+
+fn best(offers: &[Offer<'_>], candidate: &Candidate<'_>, price: f64) -> Option<(usize, Slot)> {
     let mut best: Option<(f64, usize, Slot)> = None;
-    for (at, desk) in desks.iter().enumerate().filter(|(_, desk)| candidate.may_use(desk.gpu)) {
-        for (profile, share) in kinds[desk.kind].shares.iter().enumerate() {
-            let speed = candidate.speed(desk.kind, desk.table, ProfileIndex(profile));
-            if speed <= 0.0 {
-                continue;
-            }
+    for (at, Offer { desk, slots }) in offers.iter().enumerate() {
+        if !candidate.may_use(desk.gpu) {
+            continue;
+        }
+        for &(share, slot) in slots {
+            let speed = candidate.speed(desk.kind, desk.table, slot.0);
             let cost = (1.0 + price * share) / speed;
-            if best.is_none_or(|(least, _, _)| cost < least - 1e-12)
-                && let Some(slot) = desk.slot_for(ProfileIndex(profile))
-            {
+            if speed > 0.0 && best.is_none_or(|(least, _, _)| cost < least - 1e-12) {
                 best = Some((cost, at, slot));
             }
         }

@@ -4,7 +4,7 @@
 //! The paper leaves open: the order of the groups (here the least memory first), what happens on several GPUs
 //! (each takes the next group when it has run dry), and jobs that come later (they join their group).
 
-use super::super::{Board, Order, Decider};
+use super::super::{Board, Decider, Order};
 use super::mfi::tightest;
 use crate::layout::ProfileIndex;
 

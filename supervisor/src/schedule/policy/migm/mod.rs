@@ -13,7 +13,7 @@
 //!
 //! Search is by a fixed number of evaluations, not by a clock, so that the same board gives the same orders.
 
-use super::super::{Board, Order, Decider};
+use super::super::{Board, Decider, Order};
 use super::picture::{Kind, is_plain, learn};
 use super::quick;
 
