@@ -1,4 +1,5 @@
-//! A family of allotments, each scheduled with the large and long first: steps 1 and 2 of FAR (see `far.rs`).
+//! A family of allotments, each scheduled with the large and long first, and its refinement: the steps of FAR (see
+//! `far.rs`).
 
 use super::picture::{Kind, number};
 use super::shop::{List, STAY, Shop, Task};
@@ -48,6 +49,41 @@ pub(super) fn family(shop: &mut Shop<'_>, kinds: &[Kind], first: usize) -> (f64,
         }
     }
     best.unwrap_or_default()
+}
+
+/// Moves one task to the front or to a neighbouring slice while that helps: step 3. Gives the cost and the list.
+pub(super) fn refine(shop: &mut Shop<'_>, cost: f64, list: List, evaluations: u32) -> (f64, List) {
+    let (mut least, mut best) = (cost, list);
+    let mut left = evaluations;
+    loop {
+        let before = least;
+        for place in 0..best.order.len() {
+            let task = usize::from(best.order[place]);
+            let mut front = best.clone();
+            front.order[..=place].rotate_right(1);
+            let mut tries = vec![front];
+            for to in [best.way[task].checked_sub(1), best.way[task].checked_add(1)] {
+                if let Some(to) = to.filter(|&to| usize::from(to) < shop.tasks[task].ways.len()) {
+                    let mut other = best.clone();
+                    other.way[task] = to;
+                    tries.push(other);
+                }
+            }
+            for list in tries {
+                if left == 0 {
+                    return (least, best);
+                }
+                left -= 1;
+                let cost = shop.cost(&list, least);
+                if cost < least {
+                    (least, best) = (cost, list);
+                }
+            }
+        }
+        if least >= before {
+            return (least, best);
+        }
+    }
 }
 
 fn small(value: usize) -> u8 {

@@ -11,10 +11,10 @@
 //! step 3 are our choices. It plans offline; jobs that come later are planned with those that wait.
 
 use super::super::{Board, Decider, Order};
-use super::family::family;
+use super::family::{family, refine};
 use super::picture::{Kind, is_plain, learn, running, ways};
 use super::quick;
-use super::shop::{Goal, List, Shop, Task};
+use super::shop::{Goal, Shop, Task};
 
 /// The policy.
 #[derive(Debug)]
@@ -24,8 +24,8 @@ pub struct Far {
     destroy: f64,
 }
 
-/// Rounds of step 3 at most.
-const ROUNDS: usize = 20;
+/// Evaluations of step 3 at most: more than it takes for 60 jobs.
+const EVALUATIONS: u32 = 4_000;
 
 impl Far {
     /// With the seconds to create and to destroy a slice.
@@ -74,7 +74,8 @@ impl Decider for Far {
         let mut shop = Shop::new(&grids, places, tasks, Goal::Makespan);
         shop.create = self.create;
         shop.destroy = self.destroy;
-        let best = self.refine(&mut shop, first);
+        let (cost, list) = family(&mut shop, &self.kinds, first);
+        let (_, best) = refine(&mut shop, cost, list, EVALUATIONS);
         shop.cost(&best, f64::INFINITY);
         let starts = shop.starts.iter().map(|start| {
             let desk = &board.gpus[usize::from(start.gpu)];
@@ -87,39 +88,5 @@ impl Decider for Far {
             }
         });
         starts.collect()
-    }
-}
-
-impl Far {
-    /// Step 3.
-    fn refine(&self, shop: &mut Shop<'_>, first: usize) -> List {
-        let (mut least, mut best) = family(shop, &self.kinds, first);
-        for _ in 0..ROUNDS {
-            let before = least;
-            for place in 0..best.order.len() {
-                let task = usize::from(best.order[place]);
-                let mut tries = Vec::new();
-                let mut front = best.clone();
-                front.order[..=place].rotate_right(1);
-                tries.push(front);
-                for to in [best.way[task].checked_sub(1), best.way[task].checked_add(1)] {
-                    if let Some(to) = to.filter(|&to| usize::from(to) < shop.tasks[task].ways.len()) {
-                        let mut other = best.clone();
-                        other.way[task] = to;
-                        tries.push(other);
-                    }
-                }
-                for list in tries {
-                    let cost = shop.cost(&list, least);
-                    if cost < least {
-                        (least, best) = (cost, list);
-                    }
-                }
-            }
-            if least >= before {
-                break;
-            }
-        }
-        best
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use migm_shared::ids::JobId;
 
 use super::super::super::{Board, Order};
-use super::super::family::family;
+use super::super::family::{family, refine};
 use super::super::picture::{Kind, number, running, ways};
 use super::super::shop::{Goal, List, STAY, Shop, Task, Way};
 use super::Choice;
@@ -19,7 +19,7 @@ const AHEAD: usize = 200;
 /// Plans tried for jobs that come one by one, at each event.
 const ONLINE: u32 = 300;
 /// Part of a batch's search that is spent again at each later event.
-const AGAIN: u32 = 100;
+const AGAIN: u32 = 30;
 /// Where annealing starts, as a part of the cost; see [`improve`].
 const HEAT: f64 = 0.003;
 
@@ -105,6 +105,7 @@ impl Planner {
         }
         if batch && fresh && !choice.fifo {
             let (cost, list) = family(&mut shop, kinds, first);
+            let (cost, list) = refine(&mut shop, cost, list, choice.search / 3);
             // The list leaves out none: what is beyond the look ahead is short of nothing but time.
             if cost < least && list.order.len() == best.order.len() {
                 (best, least) = (list, cost);
