@@ -118,6 +118,7 @@ fn run_batch(table: Arc<Table>) -> usize {
                 Action::Destroy { slice } => events.push(Event::Destroyed { slice }),
                 Action::Grant { job, .. } => events.push(Event::Ended { job, again: None }),
                 Action::Move { .. } | Action::Refuse { .. } => {}
+                Action::Look { .. } | Action::Lease { .. } | Action::Grow { .. } | Action::Stay { .. } => {}
             }
         }
         next += 1;

@@ -14,6 +14,7 @@ fn run(folder: &TempDir, args: &[&str]) -> Output {
     Command::new(migm())
         .args(args)
         .current_dir(folder.path())
+        .env("MIGM_HISTORY", "off")
         .env("MIGM_SOCKET", folder.path().join("none"))
         .stdin(Stdio::null())
         .output()
@@ -237,5 +238,59 @@ fn layout_counts_what_can_stand_together() {
             name.starts_with(profile) && create["start"] == start
         });
         assert_eq!(create.unwrap()["reachable"], reachable, "{slot}");
+    }
+}
+
+#[test]
+fn layout_says_why_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let ask = |args: &[&str]| {
+        let output = run(
+            &folder,
+            &[&["layout", "--gpu", "a100-40gb", "--json"], args].concat(),
+        );
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()["why"].clone()
+    };
+    let why = ask(&[
+        "--why",
+        "3g.20gb",
+        "--after",
+        "1g@0=busy:1m,1g@4=idle,1g@6=foreign",
+    ]);
+    assert_eq!((&why["possible"], &why["when"]), (&false.into(), &"in".into()));
+    assert_eq!(why["when_s"], 60.0);
+    assert_eq!(why["blocked_by"][0]["slice"], "1g.5gb@0");
+    assert_eq!(why["placements"][1]["when"], "foreign");
+    let of_high: Vec<&str> = why["placements"][1]["blocked_by"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["state"].as_str().unwrap())
+        .collect();
+    assert_eq!(of_high, ["idle", "foreign"]);
+    // A variant needs no --profiles all: the engine it wants is with the other one.
+    let why = ask(&["--why", "1g.5gb+me", "--after", "1g.5gb+me@2"]);
+    assert_eq!(why["blocked_by"][0]["slice"], "1g.5gb+me@2");
+    assert_eq!(ask(&["--why", "7g"])["possible"], true);
+}
+
+#[test]
+fn why_not_of_bad_input_is_one_line_and_2() {
+    for (args, words) in [
+        (
+            &["--why", "8g"][..],
+            "there is no profile `8g` here; there are 1g.5gb, 2g.10gb",
+        ),
+        (&["--why", "3g", "--after", "1g@0=sold"], "not `sold`"),
+        (
+            &["--why", "3g", "--after", "4g@0,1g@2"],
+            "1g.5gb@2 cannot be placed: 4g.20gb@0 is in the way",
+        ),
+    ] {
+        let (code, line) = refused(&[&["layout", "--gpu", "a100-40gb"], args].concat());
+        assert_eq!(code, Some(2), "{args:?}: {line}");
+        assert!(line.contains(words), "{args:?}: {line}");
     }
 }

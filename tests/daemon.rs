@@ -15,12 +15,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use migm_shared::frame::{Message, encode};
-use migm_shared::ids::BatchId;
+use migm_shared::ids::{BatchId, JobId};
 use migm_shared::page::Class;
 use migm_shared::report::{Event, Hello, Report, Sample, Welcome};
 use migm_shared::units::{GIB, MIB};
 use migm_supervisor::control::{
-    Figures, Grant, JobState, JobStatus, NodeStatus, Outcome, Reply, Request, Submission, Unmet,
+    About, Evidence, Figures, Grant, JobState, JobStatus, NodeStatus, Outcome, Reply, Request, Submission,
+    Unmet, WorkKept,
 };
 use migm_supervisor::daemon::connection::Connection;
 use migm_supervisor::job::page::JobPage;
@@ -144,6 +145,10 @@ impl Daemon {
 
     /// A supervisor that meets a GPU as on a real machine: by the loader, and not its own.
     fn on(machine: &Loaded, environment: &[(&'static str, &str)]) -> Self {
+        Self::configured(machine, environment, "")
+    }
+
+    fn configured(machine: &Loaded, environment: &[(&'static str, &str)], config: &str) -> Self {
         let mut daemon = Self {
             folder: Self::folder(),
             child: None,
@@ -156,7 +161,9 @@ impl Daemon {
             .iter()
             .map(|(name, value)| (*name, (*value).to_owned()));
         daemon.environment.extend(more);
-        daemon.launch(&[]);
+        let file = daemon.folder.path().join("config.toml");
+        fs::write(&file, config).unwrap();
+        daemon.launch(&["--config", file.to_str().unwrap()]);
         daemon
     }
 
@@ -470,6 +477,158 @@ fn a_grower_is_moved_before_its_slice_is_full() {
     assert!(matches!(runner.hear(), Reply::Cancel { attempt: Some(_) }));
 }
 
+/// A process of a job that tells its memory by a script of its own.
+struct Teller {
+    peer: Peer,
+    at: u64,
+}
+
+impl Teller {
+    fn join(daemon: &Daemon, grant: &Grant) -> Self {
+        let mut peer = daemon.peer();
+        peer.report(&Report::Hello(Hello {
+            pid: std::process::id(),
+            attempt: Some(grant.attempt.to_string()),
+            program: "teller".into(),
+            has_page: false,
+        }));
+        assert_eq!(peer.hear::<Welcome>(), Welcome::Page);
+        Self { peer, at: 0 }
+    }
+
+    /// Tells of iterations of these levels, up to where the runner is told to move: of each third nothing, each
+    /// fourth twice, and each fifth only after the two that follow it.
+    fn tell(&mut self, levels: impl Iterator<Item = u64>, runner: &mut Peer) -> Option<u64> {
+        let mut late: Vec<(u64, Report)> = Vec::new();
+        for level in levels {
+            let at = self.at;
+            self.at += 1;
+            let report = Report::Samples(vec![Sample {
+                time_ns: (at + 1) * 20_000_000,
+                iteration: at,
+                reserved: level,
+                peak: level,
+                ..Sample::default()
+            }]);
+            match at {
+                _ if at % 3 == 2 => {}
+                _ if at % 5 == 4 => late.push((at + 2, report)),
+                _ => {
+                    self.peer.report(&report);
+                    if at % 4 == 3 {
+                        self.peer.report(&report);
+                    }
+                }
+            }
+            while late.first().is_some_and(|(due, _)| *due <= at) {
+                self.peer.report(&late.remove(0).1);
+            }
+            if let Some(reply) = runner.try_hear::<Reply>(Duration::from_millis(5)) {
+                assert!(matches!(reply, Reply::Move { .. }), "{reply:?}");
+                return Some(at);
+            }
+        }
+        None
+    }
+}
+
+#[test]
+fn samples_lost_doubled_and_late_move_the_job_that_outgrows_its_slice_and_no_other() {
+    let daemon = Daemon::simulated();
+    let mut program = program();
+    let moved = |levels: &dyn Fn(u64) -> u64| {
+        let page = page();
+        let asked = Submission {
+            iterations: Some(100),
+            ..submission("teller")
+        };
+        let (mut runner, _) = submit(&daemon, asked, &page);
+        let grant = runner.grant();
+        runner.ask(&Request::Started {
+            attempt: grant.attempt,
+            pid: program.id(),
+        });
+        Teller::join(&daemon, &grant).tell((0..100).map(levels), &mut runner)
+    };
+    let (fits, flat, grows) = (
+        moved(&|at| 3 * GIB + at * 12 * MIB),
+        moved(&|at| if at < 40 { 2 * GIB } else { 4 * GIB }),
+        // Full at iteration 89: no driver charges this job for a context.
+        moved(&|at| 3 * GIB + at * 20 * MIB),
+    );
+    program.kill().unwrap();
+    program.wait().unwrap();
+    assert_eq!((fits, flat), (None, None));
+    assert!(grows.is_some_and(|at| at < 60), "{grows:?}");
+}
+
+/// The runner of one of several copies of a command, of which no run is known.
+fn copy(daemon: &Daemon, page: &JobPage) -> Peer {
+    let mut runner = daemon.peer();
+    runner.ask(&Request::About(About {
+        kept: WorkKept::Never,
+        history: Some(Evidence {
+            signature: "copies".into(),
+            ..Evidence::default()
+        }),
+    }));
+    let request = Request::Submit(submission("copy"));
+    runner.0.send(&request, Some(descriptor(page))).unwrap();
+    assert!(matches!(runner.hear(), Reply::Accepted { .. }));
+    runner
+}
+
+#[test]
+fn copies_that_wait_learn_from_the_one_that_ran_out_of_memory_and_keep_their_places() {
+    let daemon = Daemon::simulated();
+    let page = page();
+    let mut running: Vec<(Peer, Grant)> = (0..7)
+        .map(|_| {
+            let mut runner = copy(&daemon, &page);
+            let grant = runner.grant();
+            assert_eq!(grant.profile, "1g.5gb");
+            (runner, grant)
+        })
+        .collect();
+    let mut eighth = copy(&daemon, &page);
+    let (mut other, _) = submit(&daemon, submission("other"), &page);
+    let unmet = Unmet {
+        asked: 5 * GIB,
+        in_use: 4 * GIB,
+    };
+    let (mut first, grant) = running.remove(0);
+    first.ended(&grant, Outcome::Oom, Some(unmet));
+    // Nobody overtakes the first, for which there is no room, and the eighth knows what it will need.
+    assert!(other.try_hear::<Reply>(Duration::from_millis(100)).is_none());
+    for (runner, grant) in &mut running {
+        runner.ended(grant, Outcome::Done, None);
+        assert!(matches!(runner.hear(), Reply::Explained(_)));
+        runner.finished();
+    }
+    assert_eq!(first.grant().profile, "2g.10gb");
+    assert_eq!(eighth.grant().profile, "2g.10gb");
+    assert_eq!(other.grant().profile, "1g.5gb");
+    let mut onlooker = daemon.peer();
+    onlooker.ask(&Request::Explain { job: JobId(8) });
+    let Reply::Explained(explained) = onlooker.hear() else {
+        panic!("no explanation")
+    };
+    let reasons: Vec<&str> = explained
+        .decisions
+        .iter()
+        .map(|decision| decision.reason.as_str())
+        .collect();
+    assert!(
+        reasons[1].starts_with("need 9.00 GiB, by what job 1 came to: history: 1 run"),
+        "{reasons:?}"
+    );
+    assert!(
+        explained.start.starts_with("history: 1 run"),
+        "{}",
+        explained.start
+    );
+}
+
 #[test]
 fn killed_in_the_middle_the_next_one_adopts_and_leaves_foreign_instances_alone() {
     let mut daemon = Daemon::simulated();
@@ -539,6 +698,7 @@ fn a_real_job_goes_on_while_its_supervisor_is_killed_and_comes_back() {
         .arg(migm())
         .args(["play", "stencil", "--iterations", "3000"])
         .env("MIGM_SOCKET", daemon.socket())
+        .env("MIGM_HISTORY", "off")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .spawn()
@@ -567,9 +727,9 @@ fn a_real_job_goes_on_while_its_supervisor_is_killed_and_comes_back() {
 }
 
 #[test]
-fn with_mig_off_jobs_get_the_whole_gpu_one_at_a_time_and_the_mode_stays() {
+fn in_mode_whole_jobs_get_a_gpu_one_at_a_time_and_its_own_mode_stays() {
     let machine = Loaded::new(false);
-    let daemon = Daemon::on(&machine, &[]);
+    let daemon = Daemon::configured(&machine, &[], "mode = 'whole'\n");
     let pages = [page(), page()];
     let (mut first, answer) = submit(&daemon, submission("first"), &pages[0]);
     let Reply::Accepted {

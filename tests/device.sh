@@ -31,6 +31,8 @@ bounded() { # seconds, name, command...
 }
 
 export CARGO_TERM_COLOR=never
+# What is checked must not depend on what ran here before.
+export MIGM_HISTORY=off
 profile="${MIGM_PROFILE:-release}"
 built=$root/target/$([ "$profile" = dev ] && echo debug || echo "$profile")
 # At once: apart, cargo would build the crates that both need twice, with other features.

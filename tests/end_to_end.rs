@@ -39,7 +39,8 @@ fn program_of(runner: &Child) -> nix::unistd::Pid {
         let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", runner.id())).ok()?;
         let plays = |pid: &&str| {
             let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            line.split(|byte| *byte == 0).any(|word| word == b"play")
+            // A child that has not come to its exec yet has the runner's own words, of which `play` is a later one.
+            line.split(|byte| *byte == 0).nth(1) == Some(b"play")
         };
         children
             .split_whitespace()
@@ -354,6 +355,39 @@ fn a_simulated_gpu_lives_as_long_as_the_shell_that_asked_for_it() {
         // Gone: taking it away again is an error.
         assert!(simgpu::files::remove(id.trim()).is_err(), "{shell}: {id}");
     }
+}
+
+/// The faults and the driver of a shell's simulated GPU; wrong ones in one line.
+#[test]
+fn a_shell_chooses_the_driver_and_the_faults_of_its_simulated_gpu() {
+    let place = Place::without_gpu();
+    let script = "eval \"$(\"$0\" sim env --mig --driver 535)\" && \"$0\" sim faults create-gi=in-use && \
+                  \"$0\" layout --json | grep -q '\"driver\": \"535.183.01\"' && \"$0\" sim faults '' || exit 9; \
+                  \"$0\" sim faults gpu1/20s=lost";
+    let output = place
+        .command("sh")
+        .args(["-c", script])
+        .arg(support::migm())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(
+        said.ends_with("SIMGPU_FAULTS: `gpu1/20s=lost`: `gpu1` is none of the GPUs gpu0 to gpu0\n"),
+        "{said}"
+    );
+    place.migm(&["sim", "clear"]).status().unwrap();
+    let output = place
+        .migm(&["sim", "env", "--gpu", "h200-141gb", "--driver", "535"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(
+        said.ends_with("`h200-141gb` needs driver 550.90.07 or later, not 535.183.01\n"),
+        "{said}"
+    );
 }
 
 #[test]

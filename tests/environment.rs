@@ -31,7 +31,8 @@ fn seen(place: &Place, options: &[&str], set: &[(&str, &str)]) -> String {
 
 #[test]
 fn nothing_is_set_for_frameworks_unless_asked_for_and_the_users_value_wins() {
-    let place = Place::simulated(&["--gpu", "a100-40gb"]);
+    // On a slice of a MIG GPU: a soft slice comes with a cap.
+    let place = Place::simulated(&["--gpu", "a100-40gb", "--mig"]);
     assert_eq!(seen(&place, &[], &[]), "   \n");
     assert_eq!(seen(&place, &["--grow-on-demand"], &[]), "false true  \n");
     let mine = [("XLA_PYTHON_CLIENT_PREALLOCATE", "true")];

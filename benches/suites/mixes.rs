@@ -248,7 +248,8 @@ fn mixed(options: &Options) {
 pub fn batches(options: &Options) {
     let speeds = options.speeds();
     let names: Vec<String> = speeds.workloads().into_iter().map(str::to_owned).collect();
-    let laws: [(&str, fn(f64) -> f64); 4] = [
+    type Law = (&'static str, fn(f64) -> f64);
+    let laws: [Law; 4] = [
         ("uniform 30-600 s", |u| 30.0 + 570.0 * u),
         ("log-uniform 30-600 s", |u| 30.0 * 20.0_f64.powf(u)),
         ("heavy-tailed from 30 s (Pareto 1.5, at most 3000 s)", |u| {

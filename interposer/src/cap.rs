@@ -5,7 +5,8 @@
 //!
 //! 1. Before the driver is asked for memory, the bytes are [claimed](migm_shared::page::CounterPage::claim) in the counter page.
 //!    A process's first claim on a device also charges what its context costs there: what the driver says is in use
-//!    beyond what the page knows of, or the runner's figure where that cannot be a context.
+//!    beyond what the page knows of, or the runner's figure where that cannot be a context, or where other jobs
+//!    use the device.
 //! 2. A claim beyond the cap asks the supervisor for more ([`Report::Raise`]). It answers within two seconds, or
 //!    counts as having refused. It raises the cap in the page, for all processes of the job.
 //! 3. What still does not fit is answered with `CUDA_ERROR_OUT_OF_MEMORY` in the driver's place, and noted as the
@@ -17,7 +18,9 @@
 //! is known only after the call.
 
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{
+    AtomicBool, AtomicU8, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 use std::time::{Duration, Instant};
 
 use migm_shared::page::{CounterPage, DEVICES, OverCap};
@@ -44,6 +47,7 @@ const SET: u8 = 2;
 static STATE: AtomicU8 = AtomicU8::new(UNREAD);
 static CAP: AtomicU64 = AtomicU64::new(0);
 static CONTEXT: AtomicU64 = AtomicU64::new(0);
+static SHARED: AtomicBool = AtomicBool::new(false);
 
 /// Whether there is a cap.
 #[inline]
@@ -58,7 +62,13 @@ pub fn is_set() -> bool {
 #[cold]
 fn read() -> bool {
     let cap = settings::cap().filter(|_| !settings::disabled());
-    if let Some((bytes, context)) = cap {
+    if let Some(settings::Cap {
+        bytes,
+        context,
+        shared,
+    }) = cap
+    {
+        SHARED.store(shared, Relaxed);
         CAP.store(bytes, Relaxed);
         CONTEXT.store(context, Relaxed);
     }
@@ -149,7 +159,8 @@ fn enter(attached: &Attachment, device: usize) {
 /// What the process's context costs: measured, if the current context is on that device and the figure can be one.
 fn context(attached: &Attachment, device: usize) -> u64 {
     let told = CONTEXT.load(Relaxed);
-    let measured = (attached.current_device() == Some(device))
+    // On a shared device the supervisor corrects the figure, as it can tell the processes apart.
+    let measured = (!SHARED.load(Relaxed) && attached.current_device() == Some(device))
         .then(|| measure(attached.page, device, || graph::relaxed(devices::used)))
         .flatten();
     let believed = measured.filter(|measured| plausible(told, CAP.load(Relaxed)).contains(measured));

@@ -40,13 +40,32 @@ pub fn iteration() -> Wanted {
     wanted.unwrap_or_default()
 }
 
-/// `MIGM_CAP`: the job's soft cap in bytes and what a context is charged, `CAP` or `CAP:CONTEXT`; the runner sets it.
-/// Reads without allocating, as an allocation of the program may be under way.
+/// A soft cap as the runner sets it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Cap {
+    /// Device bytes of the job.
+    pub bytes: u64,
+    /// What a context is charged.
+    pub context: u64,
+    /// Other jobs use the device: what is in use there says nothing about a context.
+    pub shared: bool,
+}
+
+/// `MIGM_CAP`: the job's soft cap in bytes and what a context is charged, `CAP`, `CAP:CONTEXT` or `CAP:CONTEXT:shared`;
+/// the runner sets it. Reads without allocating, as an allocation of the program may be under way.
 #[must_use]
-pub fn cap() -> Option<(u64, u64)> {
+pub fn cap() -> Option<Cap> {
     let text = find(c"MIGM_CAP")?.to_str().ok()?;
-    let (cap, context) = text.split_once(':').unwrap_or((text, "0"));
-    Some((cap.parse().ok()?, context.parse().ok()?))
+    let (figures, shared) = match text.strip_suffix(":shared") {
+        Some(figures) => (figures, true),
+        None => (text, false),
+    };
+    let (bytes, context) = figures.split_once(':').unwrap_or((figures, "0"));
+    Some(Cap {
+        bytes: bytes.parse().ok()?,
+        context: context.parse().ok()?,
+        shared,
+    })
 }
 
 /// `MIGM_PAGE`, where the runner keeps the job's counter page; unchecked.

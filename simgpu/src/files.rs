@@ -14,12 +14,16 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::unistd::getuid;
 
+use crate::device_files::folder_of;
+use crate::driver::{self, DriverError};
+use crate::faults::{self, Fault, FaultError};
+use crate::guest::{Guest, GuestError};
 use crate::identity::gpu_uuid;
 use crate::lock::Guard;
 use crate::machine::OpenError;
-use crate::model::{self, ModelError};
+use crate::model::{self, MODELS, ModelError};
 use crate::process::Process;
-use crate::state::{GPUS, LAYOUT, MAGIC, State, driver_branch, monotonic};
+use crate::state::{GPUS, LAYOUT, MAGIC, State, monotonic};
 
 /// The driver that a state has unless told otherwise.
 pub const DEFAULT_DRIVER: &str = "580.82.07";
@@ -30,6 +34,9 @@ pub enum FileError {
     /// The GPUs were not understood.
     #[error(transparent)]
     Model(#[from] ModelError),
+    /// The faults were not understood.
+    #[error(transparent)]
+    Faults(#[from] FaultError),
     /// The count after the colon is no number from 1 to 64.
     #[error("`{given}`: `{count}` is not a number of GPUs (1 to {GPUS})")]
     Count {
@@ -44,9 +51,12 @@ pub enum FileError {
     /// The scale is no positive number.
     #[error("time scale `{0}` is not a positive number of wall seconds per simulated second")]
     Scale(String),
-    /// The driver version does not look like one.
-    #[error("driver version `{0}` is not of the form 570.133.20")]
-    Driver(String),
+    /// The kind of guest was not understood.
+    #[error(transparent)]
+    Guest(#[from] GuestError),
+    /// The driver was not understood, or is too old.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
     /// The id holds characters that no id has.
     #[error("`{0}` is no id of a simulated machine")]
     Id(String),
@@ -89,10 +99,12 @@ pub struct Plan {
     pub time_scale: f64,
     /// Driver version.
     pub driver: String,
+    faults: Vec<Fault>,
+    guest: Guest,
 }
 
 impl Plan {
-    /// Reads `a100-40gb`, `a100-40gb:2` or a list of such with commas.
+    /// Reads `a100-40gb`, `a100-40gb:2` or a list of such with commas. The driver is a version or a branch alone.
     pub fn parse(gpus: &str, mig: bool, time_scale: f64, driver: &str) -> Result<Self, FileError> {
         let mut models = Vec::new();
         for part in gpus.split(',') {
@@ -111,16 +123,39 @@ impl Plan {
         if !(time_scale.is_finite() && time_scale > 0.0) {
             return Err(FileError::Scale(time_scale.to_string()));
         }
-        let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-        if driver_branch(driver).is_none() || driver.len() > 31 || !driver.split('.').all(digits) {
-            return Err(FileError::Driver(driver.to_owned()));
+        let driver = driver::version(driver)?;
+        for model in models.iter().map(|&index| &MODELS[index]) {
+            if let Some(needs) = model.min_driver.filter(|needs| !driver::reaches(&driver, needs)) {
+                let gpu = model.key;
+                return Err(DriverError::TooOld {
+                    gpu,
+                    needs,
+                    version: driver,
+                }
+                .into());
+            }
         }
         Ok(Self {
             models,
             mig,
             time_scale,
-            driver: driver.to_owned(),
+            driver,
+            faults: Vec::new(),
+            guest: Guest::No,
         })
+    }
+
+    /// As a virtual machine.
+    #[must_use]
+    pub fn as_guest(self, guest: Guest) -> Self {
+        Self { guest, ..self }
+    }
+
+    /// With faults that it plays from the start; see [`crate::faults`].
+    pub fn with_faults(self, text: &str) -> Result<Self, FileError> {
+        let gpus = u32::try_from(self.models.len()).unwrap_or(u32::MAX);
+        let faults = faults::parse(text, gpus)?;
+        Ok(Self { faults, ..self })
     }
 }
 
@@ -303,6 +338,8 @@ impl Mapping {
             gpu.set_uuid(gpu_uuid(&self.id, index));
         }
         self.gpu_count.set(u32::try_from(plan.models.len()).unwrap_or(0));
+        self.guest.set(plan.guest as u32);
+        self.set_faults(&plan.faults);
         self.layout.set(LAYOUT);
         self.magic.set(MAGIC);
     }
@@ -320,7 +357,7 @@ fn prefix() -> String {
     format!("migm-simgpu-{}-", getuid())
 }
 
-fn path_of(id: &str) -> Result<PathBuf, FileError> {
+pub(crate) fn path_of(id: &str) -> Result<PathBuf, FileError> {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     if id.is_empty() || id.len() > 64 || !id.bytes().all(allowed) {
         return Err(FileError::Id(id.to_owned()));
@@ -354,7 +391,7 @@ pub fn keep_for(id: &str, pid: u32) -> Result<(), OpenError> {
 /// Takes the state's name away. Who has it open keeps it.
 pub fn remove(id: &str) -> Result<(), FileError> {
     let path = path_of(id)?;
-    fs::remove_file(&path).map_err(|error| match error.kind() {
+    forget(&path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => FileError::Missing {
             id: id.to_owned(),
             path,
@@ -365,6 +402,15 @@ pub fn remove(id: &str) -> Result<(), FileError> {
             error,
         },
     })
+}
+
+/// Removes a state and the device files that belong to it.
+fn forget(state: &Path) -> std::io::Result<()> {
+    fs::remove_file(state)?;
+    match fs::remove_dir_all(folder_of(state)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Removes this user's states that no living process made, uses or keeps; says how many.
@@ -383,7 +429,7 @@ fn clear_in(directory: &Path) -> Result<usize, FileError> {
     for entry in fs::read_dir(directory).map_err(io)? {
         let entry = entry.map_err(io)?;
         if entry.file_name().to_string_lossy().starts_with(&prefix) && is_abandoned(&entry.path()) {
-            removed += usize::from(fs::remove_file(entry.path()).is_ok());
+            removed += usize::from(forget(&entry.path()).is_ok());
         }
     }
     Ok(removed)
@@ -431,6 +477,11 @@ mod tests {
         assert!(text("").starts_with("unknown GPU ``"));
         assert!(Plan::parse("a100-40gb", true, f64::NAN, DEFAULT_DRIVER).is_err());
         assert!(Plan::parse("a100-40gb", true, 1.0, "new").is_err());
+        let old = Plan::parse("a100-40gb,h100-80gb", true, 1.0, "510").unwrap_err();
+        assert_eq!(
+            old.to_string(),
+            "`h100-80gb` needs driver 525.85.12 or later, not 510.47.03"
+        );
     }
 
     #[test]

@@ -14,10 +14,15 @@
 //! No kernel is computed: the state holds sizes, times and who uses what.
 //!
 //! `SIMGPU_ID` is the state's id, `SIMGPU_TIME_SCALE` and `SIMGPU_DRIVER` are read when a state is made through
-//! `libnvidia-ml.so.1`.
+//! `libnvidia-ml.so.1`; so are `SIMGPU_FAULTS`
+//! ([`faults`]) and `SIMGPU_GUEST` ([`guest`]).
 
 pub mod compute;
+pub mod device_files;
+pub mod driver;
+pub mod faults;
 pub mod files;
+pub mod guest;
 pub mod identity;
 mod lock;
 pub mod machine;

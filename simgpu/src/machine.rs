@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::driver::Driver;
 use crate::files::{FileError, Mapping, Plan};
 use crate::model::Model;
-use crate::state::{Gpu, State, driver_branch, monotonic};
+use crate::state::{Gpu, State, monotonic};
 
 pub use crate::tenant::{CopyMark, KernelMark, Tenant};
 
@@ -142,6 +143,13 @@ impl Machine {
         })
     }
 
+    /// Maps the state of this id.
+    pub fn open_id(id: &str) -> Result<Self, OpenError> {
+        Ok(Self {
+            mapping: Mapping::open(id)?,
+        })
+    }
+
     /// Makes a machine of its own.
     pub fn create(plan: &Plan) -> Result<Self, FileError> {
         Ok(Self {
@@ -200,21 +208,16 @@ impl Machine {
         self.mapping.driver()
     }
 
-    /// Branch of the driver: 570 of `570.133.20`.
+    /// What the driver's branch can do.
     #[must_use]
-    pub fn driver_branch(&self) -> u32 {
-        driver_branch(&self.driver()).unwrap_or(0)
+    pub fn driver_branch(&self) -> Driver {
+        Driver::of(&self.driver()).unwrap_or(Driver(0))
     }
 
     /// The CUDA version that the driver reports, 1000 x major + 10 x minor: what its branch came with.
     #[must_use]
     pub fn driver_version(&self) -> i32 {
-        let branch = self.driver_branch();
-        CUDA_VERSIONS
-            .iter()
-            .rev()
-            .find(|(from, _)| *from <= branch)
-            .map_or(11_000, |(_, version)| *version)
+        self.driver_branch().cuda()
     }
 
     /// What a device is. Of a slice destroyed meanwhile: no multiprocessors, no memory.
@@ -278,25 +281,3 @@ impl Machine {
 pub fn pci_address(gpu: u32) -> (u32, u32, u32) {
     (gpu / 28, 7 + 8 * (gpu % 28), 0)
 }
-
-/// Driver branch and the CUDA version it came with, from NVIDIA's CUDA release notes.
-const CUDA_VERSIONS: [(u32, i32); 18] = [
-    (450, 11_000),
-    (455, 11_010),
-    (460, 11_020),
-    (465, 11_030),
-    (470, 11_040),
-    (495, 11_050),
-    (510, 11_060),
-    (515, 11_070),
-    (520, 11_080),
-    (525, 12_000),
-    (530, 12_010),
-    (535, 12_020),
-    (545, 12_030),
-    (550, 12_040),
-    (560, 12_060),
-    (565, 12_070),
-    (570, 12_080),
-    (580, 13_000),
-];

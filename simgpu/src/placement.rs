@@ -2,14 +2,12 @@
 //!
 //! The default place is a model that reproduces the creation orders in NVIDIA's guide and in transcripts: the
 //! place that keeps the most *maximal layouts* of base and double-memory profiles reachable, ties to the lowest
-//! start. Drivers before R460 order two 3g otherwise and are not modelled.
+//! start. R450 and R460 were seen to put a 3g at the lowest start; what else they do otherwise is not known.
 
 use std::sync::OnceLock;
 
+use crate::driver::Driver;
 use crate::model::{Engines, MODELS, Model, Profile};
-
-/// The driver branch from which a 4g may stand beside a 3g.
-pub const FOUR_WITH_THREE: u32 = 510;
 
 /// A GPU instance of a layout.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Ord, PartialOrd, Hash)]
@@ -25,8 +23,8 @@ pub struct Placed {
 pub struct Rules {
     /// The GPU.
     pub model: &'static Model,
-    /// The driver's branch: 570 of 570.133.20.
-    pub branch: u32,
+    /// The driver.
+    pub driver: Driver,
 }
 
 /// A maximal layout: per instance its compute slices, size and start.
@@ -54,7 +52,7 @@ impl Rules {
             .count();
         let refused_pair = |placed: &Placed| {
             let pair = (self.profile(*placed).compute, profile.compute);
-            self.branch < FOUR_WITH_THREE && (pair == (3, 4) || pair == (4, 3))
+            !self.driver.has_four_with_three() && (pair == (3, 4) || pair == (4, 3))
         };
         profile.starts.contains(&new.start)
             && same < profile.count as usize
@@ -94,6 +92,9 @@ impl Rules {
     /// Where the driver puts `profile` when it is not told; `None` when it fits nowhere.
     #[must_use]
     pub fn default_start(&self, present: &[Placed], profile: usize) -> Option<u32> {
+        if self.driver.fills_lower_half_first() && self.is_three(profile) {
+            return self.free_starts(present, profile).min();
+        }
         let shape = |placed: Placed| {
             (
                 self.profile(placed).compute,
@@ -128,7 +129,7 @@ impl Rules {
             .iter()
             .position(|model| std::ptr::eq(model, self.model))
             .unwrap_or(0);
-        LAYOUTS[index][usize::from(self.branch >= FOUR_WITH_THREE)].get_or_init(|| {
+        LAYOUTS[index][usize::from(self.driver.has_four_with_three())].get_or_init(|| {
             let shapes = self.distinct_shapes();
             self.states(&shapes)
                 .into_iter()
@@ -197,7 +198,15 @@ impl Rules {
     #[must_use]
     pub fn instance_id(&self, placed: Placed) -> u32 {
         let size = self.profile(placed).size;
-        self.model.grid / size - 1 + placed.start / size
+        let (parts, part) = (self.model.grid / size, placed.start / size);
+        let counted_down = parts == 2 && self.model.grid == 8 && self.driver.fills_lower_half_first();
+        parts - 1 + if counted_down { 1 - part } else { part }
+    }
+
+    /// A 3g: three compute slices on half the grid.
+    fn is_three(&self, profile: usize) -> bool {
+        let profile = &self.model.profiles[profile];
+        profile.compute == 3 && profile.size * 2 == self.model.grid
     }
 }
 
@@ -209,7 +218,7 @@ mod tests {
     fn rules(key: &str, branch: u32) -> Rules {
         Rules {
             model: &MODELS[find(key).unwrap()],
-            branch,
+            driver: Driver(branch),
         }
     }
 
@@ -294,7 +303,9 @@ mod tests {
             counts("a100-40gb", 570, |profile| base(profile) || profile.question == 9),
             (723, 78)
         );
-        assert_eq!(counts("h100-80gb", 570, |_| true), (2319, 239));
+        for key in ["h100-80gb", "h200-141gb", "gh200-96gb"] {
+            assert_eq!(counts(key, 570, |_| true), (2319, 239), "{key}");
+        }
         assert_eq!(counts("a30-24gb", 570, base), (26, 5));
         assert_eq!(counts("a30-24gb", 570, |_| true), (76, 17));
         assert_eq!(
@@ -323,6 +334,19 @@ mod tests {
         assert_eq!(id(&rules("a30-24gb", 570), 5, 2), 2);
         let rtx = rules("rtx-pro-6000-blackwell-96gb", 575);
         assert_eq!((id(&rtx, 14, 9), id(&rtx, 5, 0)), (6, 1));
+    }
+
+    #[test]
+    fn old_drivers_start_with_the_lower_half() {
+        let old = rules("a100-40gb", 450);
+        assert_eq!(created(&old, &[9, 9]), [Some(0), Some(4)]);
+        let id = |start| {
+            old.instance_id(Placed {
+                profile: profile(&old, 9),
+                start,
+            })
+        };
+        assert_eq!((id(0), id(4)), (2, 1));
     }
 
     #[test]

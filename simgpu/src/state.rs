@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! header | lock | 64 GPUs (mode, energy meter, 16 GPU instances x 8 compute instances) | 4096 process records |
-//! 512 shared segments | 2048 holds of them
+//! 512 shared segments | 2048 holds of them | 32 faults
 //! ```
 //!
 //! Each field is an atomic that is read and written under the lock, so a torn or reordered view cannot be had; a
@@ -11,6 +11,8 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
+use crate::driver::Driver;
+use crate::faults::FAULTS;
 use crate::lock::Lock;
 use crate::model::{MODELS, Model, Profile};
 use crate::placement::{Placed, Rules};
@@ -19,7 +21,7 @@ use crate::process::Process;
 /// The first eight bytes of a state.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"MIGMSIMG");
 /// Changes with every change of the layout or of its meaning.
-pub(crate) const LAYOUT: u64 = 4;
+pub(crate) const LAYOUT: u64 = 6;
 /// GPUs of one machine.
 pub const GPUS: usize = 64;
 /// GPU instances of one GPU: ids 0 to 14.
@@ -85,6 +87,9 @@ pub(crate) struct State {
     /// Driver version as text, NUL-padded.
     pub(crate) driver: [Word64; 4],
     pub(crate) gpu_count: Word32,
+    /// A [`crate::guest::Guest`].
+    pub(crate) guest: Word32,
+    spare: Word32,
     /// Numbers the lives of instances.
     pub(crate) serials: Word32,
     /// Counts configuration changes of all GPUs; waiters sleep on it.
@@ -105,6 +110,7 @@ pub(crate) struct State {
     pub(crate) orders: Word64,
     pub(crate) segments: [Segment; SEGMENTS],
     pub(crate) holds: [Hold; HOLDS],
+    pub(crate) faults: [FaultSlot; FAULTS],
 }
 
 #[repr(C)]
@@ -117,6 +123,9 @@ pub(crate) struct Gpu {
     pub(crate) mig_pending: Word32,
     /// Which of the two meters counts.
     pub(crate) meter: Word32,
+    /// A fault took the GPU away.
+    pub(crate) lost: Word32,
+    spare: Word32,
     pub(crate) meters: [Meter; 2],
     /// Configuration changes of this GPU.
     pub(crate) changes: Word64,
@@ -195,6 +204,25 @@ pub(crate) struct Hold {
     pub(crate) order: Word64,
     pub(crate) ci: Word32,
     spare: Word32,
+}
+
+/// A fault to come; see [`crate::faults`].
+#[repr(C)]
+pub(crate) struct FaultSlot {
+    pub(crate) used: Word32,
+    /// [`WHOLE`] for any GPU.
+    pub(crate) gpu: Word32,
+    /// Kinds of calls, as bits; none for a fault at a time.
+    pub(crate) calls: Word32,
+    pub(crate) effect: Word32,
+    /// Number of the first call that it strikes, or monotonic nanoseconds.
+    pub(crate) first: Word64,
+    /// Number of the last.
+    pub(crate) last: Word64,
+    /// Such calls so far.
+    pub(crate) seen: Word64,
+    /// NVML result, or nanoseconds.
+    pub(crate) value: Word64,
 }
 
 impl Hold {
@@ -353,7 +381,7 @@ impl State {
     pub(crate) fn rules(&self, gpu: &Gpu) -> Rules {
         Rules {
             model: gpu.model(),
-            branch: driver_branch(&self.driver()).unwrap_or(0),
+            driver: Driver::of(&self.driver()).unwrap_or(Driver(0)),
         }
     }
 
@@ -374,11 +402,6 @@ impl State {
     }
 }
 
-/// The branch of a driver version: 570 of `570.133.20`.
-pub(crate) fn driver_branch(version: &str) -> Option<u32> {
-    version.split('.').next()?.parse().ok()
-}
-
 /// The machine's monotonic clock, nanoseconds. One clock for all processes.
 pub(crate) fn monotonic() -> u64 {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
@@ -397,12 +420,7 @@ mod tests {
         assert_eq!(size_of::<ComputeInstance>(), 24);
         assert_eq!(size_of::<GpuInstance>(), 16 + 8 * 24);
         assert_eq!(std::mem::offset_of!(State, lock), 16);
-        assert_eq!(size_of::<Gpu>(), 40 + 16 + 2 * 16 + 8 + 16 + 16 + 16 * 208);
-    }
-
-    #[test]
-    fn the_branch_of_a_driver() {
-        assert_eq!(driver_branch("570.133.20"), Some(570));
-        assert_eq!(driver_branch("x"), None);
+        assert_eq!(size_of::<FaultSlot>(), 48);
+        assert_eq!(size_of::<Gpu>(), 40 + 24 + 2 * 16 + 8 + 16 + 16 + 16 * 208);
     }
 }

@@ -158,7 +158,7 @@ impl State {
 
     /// Whether the device exists as it did when the reference was made.
     fn is_there(&self, device: DeviceRef) -> bool {
-        let Some(gpu) = self.gpu(device.gpu) else {
+        let Some(gpu) = self.gpu(device.gpu).filter(|_| !self.is_lost(device.gpu)) else {
             return false;
         };
         let Some(slice) = device.slice else {

@@ -9,9 +9,6 @@ use crate::identity::uuid_text;
 use crate::machine::{DeviceRef, Machine};
 use crate::mig::ComputeInstanceInfo;
 
-/// The branch from which a process may have several MIG devices.
-const SEVERAL_MIG_DEVICES: u32 = 570;
-
 impl Machine {
     /// The devices under this `CUDA_VISIBLE_DEVICES` (`None` = unset), in order.
     #[must_use]
@@ -34,7 +31,7 @@ impl Machine {
 
     /// Takes out the MIG devices that the driver does not show beside an earlier one.
     fn drop_surplus(&self, devices: &mut Vec<DeviceRef>) {
-        let several = self.driver_branch() >= SEVERAL_MIG_DEVICES;
+        let several = self.driver_branch().shows_several_mig_devices();
         let mut shown: Vec<(u32, u32)> = Vec::new();
         devices.retain(|device| {
             let Some(slice) = device.slice else { return true };

@@ -9,4 +9,5 @@ pub mod node;
 pub mod play;
 pub mod report;
 pub mod schedule;
+pub mod serve;
 pub mod whatif;

@@ -112,6 +112,18 @@ fn what_other_jobs_have_is_not_taken_for_a_context() {
     }
 }
 
+/// What another job had, below four times the runner's figure, was once charged as this job's context.
+#[test]
+fn on_a_shared_device_a_context_is_charged_the_runners_figure() {
+    let peer = Peer::new(Manner::GivesPage);
+    program(&peer, &["fill", "100"])
+        .env("FAKE_CONTEXT", "50")
+        .env("FAKE_OTHERS", "100")
+        .env("MIGM_CAP", "390:50:shared")
+        .run();
+    assert_eq!(asked_beyond(&peer), Some(50 + 300));
+}
+
 #[test]
 fn a_context_that_cannot_be_measured_costs_what_the_runner_says() {
     let peer = Peer::new(Manner::GivesPage);

@@ -65,8 +65,9 @@ pub struct Row {
 
 pub fn rows() -> Vec<Row> {
     let hooks = SOURCES.iter().flat_map(|source| source.split("    fn ").skip(1));
+    // Other functions stand in these files too; a hook that were missed is found out as an export without a row.
     let row = |hook: &str| {
-        let (name, rest) = hook.split_once(" = (c\"")?;
+        let (name, rest) = hook.lines().next()?.split_once(" = (c\"")?;
         let (base, rest) = rest.split_once("\", ")?;
         let (version, rest) = rest.split_once(", ")?;
         Some(Row {
@@ -76,9 +77,7 @@ pub fn rows() -> Vec<Row> {
             flags: if rest.starts_with("PerThread") { "2" } else { "0" },
         })
     };
-    hooks
-        .map(|hook| row(hook).expect("a hook declares its row"))
-        .collect()
+    hooks.filter_map(row).collect()
 }
 
 #[test]

@@ -23,6 +23,7 @@ fn open(scripted: &Scripted, text: &str) -> (Child, Peer) {
     let mut command = Command::new(migm());
     command
         .args(["batch", "b.toml", "--json"])
+        .env("MIGM_HISTORY", "off")
         .env("MIGM_SOCKET", scripted.socket());
     command.current_dir(scripted.folder()).stdin(Stdio::null());
     let child = command

@@ -55,6 +55,7 @@ fn a_program_that_cannot_run_gives_126_or_127_and_the_slice_back() {
         let mut command = Command::new(migm());
         command
             .args(["run", "--", program])
+            .env("MIGM_HISTORY", "off")
             .env("MIGM_SOCKET", scripted.socket());
         command
             .current_dir(scripted.folder())

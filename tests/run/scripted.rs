@@ -72,6 +72,7 @@ impl Scripted {
         command.arg("run").args(args).args(["--", "sh", "-c", script]);
         command
             .env("MIGM_SOCKET", self.socket())
+            .env("MIGM_HISTORY", "off")
             .env_remove("CUDA_VISIBLE_DEVICES")
             .env_remove("LD_PRELOAD")
             .current_dir(self.folder.path())

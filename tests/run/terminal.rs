@@ -100,6 +100,7 @@ fn ctrl_z_stops_program_and_runner_and_fg_continues_both() {
     shell
         .args(["-c", &lines])
         .current_dir(scripted.folder())
+        .env("MIGM_HISTORY", "off")
         .env("MIGM_SOCKET", scripted.socket());
     let mut typed = Typed::spawn(shell);
     let (mut peer, submission) = scripted.accept_job();

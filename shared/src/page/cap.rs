@@ -99,6 +99,27 @@ impl CounterPage {
         }
     }
 
+    /// Charges the contexts of the job's processes on a device so many bytes together, in equal parts, where they
+    /// have been charged already: the driver's own figure in place of the first one.
+    /// What each is charged now; `None` where none has been.
+    pub fn correct_contexts(&self, device: usize, together: u64) -> Option<u64> {
+        let totals = self.devices.get(device)?;
+        let contexts = self.lanes.iter().filter_map(|lanes| lanes[0].get(device));
+        let charged: Vec<_> = contexts
+            .map(|lane| (&lane.context, lane.context.load(SeqCst)))
+            .filter(|(_, bytes)| *bytes != 0)
+            .collect();
+        let each = together.checked_div(charged.len() as u64)?.max(1);
+        for (context, had) in charged {
+            // A process that has gone meanwhile has taken its own out.
+            if context.compare_exchange(had, each, SeqCst, Relaxed).is_ok() {
+                // Wraps where it becomes less, and so does the sum.
+                totals.contexts.fetch_add(each.wrapping_sub(had), SeqCst);
+            }
+        }
+        Some(each)
+    }
+
     /// Charges what the process's context on a device costs, once; it is taken off when the process is gone.
     pub fn charge_context(&self, slot: usize, device: usize, bytes: u64) {
         if let (Some(totals), Some(lanes)) = (self.devices.get(device), self.lanes.get(slot))
@@ -172,6 +193,23 @@ mod tests {
         page.claim(slot, device, 40).unwrap();
         page.leave(page.occupants()[0]);
         assert_eq!(page.charged(device), 0);
+    }
+
+    #[test]
+    fn contexts_are_charged_what_the_driver_says_in_the_end() {
+        let (page, device) = page!();
+        assert_eq!(page.correct_contexts(device, 90), None, "nobody has a context");
+        assert_eq!(page.charged(device), 0);
+        let slots: Vec<_> = (1..=3).map(|pid| page.join(pid, 1, 1).unwrap()).collect();
+        page.charge_context(slots[0], device, 100);
+        page.charge_context(slots[1], device, 100);
+        assert_eq!(page.correct_contexts(device, 90), Some(45));
+        assert_eq!(page.charged(device), 90);
+        page.correct_contexts(device, 110);
+        assert_eq!(page.charged(device), 110);
+        page.charge_context(slots[0], device, 7);
+        page.leave(page.occupants()[1]);
+        assert_eq!(page.charged(device), 55, "it took its part along");
     }
 
     #[test]

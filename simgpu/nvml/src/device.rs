@@ -15,12 +15,15 @@ use simgpu::{Machine, ProcessUse};
 use crate::code::{Code, returned};
 use crate::edge::{Buffer, Out, Versioned, text_array};
 use crate::handles::{Device, Target};
-use crate::library::export;
+use crate::library::{export, since};
+use crate::rights::{Right, may};
 
 /// Field ids of `nvmlDeviceGetFieldValues`.
 mod field {
     pub(super) const TOTAL_ENERGY: u32 = 83;
     pub(super) const RESETLESS_MIG: u32 = 184;
+    /// Whether MIG is described while it is off.
+    pub(super) const PROFILES_WITHOUT_MIG: u32 = 199;
     pub(super) const POWER_INSTANT: u32 = 186;
 }
 
@@ -32,7 +35,10 @@ mod value_type {
 
 /// The UUID of a MIG device as text: with its parent and ids before R470.
 pub(crate) fn mig_name(machine: &Machine, info: &ComputeInstanceInfo) -> String {
-    let slice = info.device.slice.filter(|_| machine.driver_branch() < 470);
+    let slice = info
+        .device
+        .slice
+        .filter(|_| !machine.driver_branch().has_mig_uuids());
     match (slice, machine.gpu_uuid(info.device.gpu)) {
         (Some(slice), Some(gpu)) => format!("MIG-GPU-{}/{}/{}", uuid_text(gpu), slice.gi, slice.ci),
         _ => format!("MIG-{}", uuid_text(info.uuid)),
@@ -99,6 +105,11 @@ export! {
         }
     }
 
+    fn nvmlDeviceGetVirtualizationMode(machine, device: Device, mode: Out<c_uint>) {
+        device.whole(machine)?;
+        mode.put(machine.guest() as c_uint)
+    }
+
     fn nvmlDeviceGetPersistenceMode(machine, device: Device, mode: Out<c_uint>) {
         device.whole(machine)?;
         mode.put(0)
@@ -123,6 +134,7 @@ export! {
     }
 
     fn nvmlDeviceGetMemoryInfo_v2(machine, device: Device, info: Versioned) {
+        since(machine, 510)?;
         let memory = Memory::of(machine, device)?;
         let Memory { total, free, used } = memory;
         info.put_if(2, |version| nvmlMemory_v2_t { version, total, reserved: total - free - used, free, used })
@@ -234,6 +246,9 @@ impl Memory {
     fn of(machine: &Machine, device: Device) -> Result<Self, Code> {
         match device.target(machine)? {
             Target::Gpu(gpu) => {
+                if machine.mig_mode(gpu)?.0 {
+                    may(Right::Monitor)?;
+                }
                 let memory = machine.memory(gpu, None);
                 let total = machine.model(gpu).map_or(0, |model| model.framebuffer_mib << 20);
                 Ok(Self {
@@ -319,11 +334,16 @@ fn field_value(machine: &Machine, target: Target, id: u32) -> (u32, nvmlValue_t,
             Ok(()),
         ),
         (Target::Gpu(gpu), field::POWER_INSTANT) => int(whole_number(machine.watts(gpu) * 1e3)),
-        (Target::Gpu(gpu), field::RESETLESS_MIG) => {
+        (Target::Gpu(gpu), field::RESETLESS_MIG) if machine.driver_branch().tells_resetless_mig() => {
             let ampere = machine
                 .model(gpu)
                 .is_some_and(|model| model.architecture == Architecture::Ampere);
             int(u32::from(!ampere))
+        }
+        (Target::Gpu(_), field::PROFILES_WITHOUT_MIG)
+            if machine.driver_branch().lists_profiles_without_mig() =>
+        {
+            int(1)
         }
         _ => (
             value_type::UNSIGNED_INT,

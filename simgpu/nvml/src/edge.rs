@@ -117,6 +117,14 @@ impl Versioned {
 pub struct Text(*const c_char);
 
 impl Text {
+    /// The text; `None` for null.
+    pub(crate) fn read_if_given(&self) -> Answer<Option<&str>> {
+        if self.0.is_null() {
+            return Ok(None);
+        }
+        self.read().map(Some)
+    }
+
     /// The text; not UTF-8 is as invalid as null.
     pub(crate) fn read(&self) -> Answer<&str> {
         if self.0.is_null() {

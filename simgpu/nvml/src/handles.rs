@@ -71,6 +71,9 @@ impl Device {
         if gpu >= machine.gpu_count() {
             return Err(Code::InvalidArgument);
         }
+        if machine.is_lost(gpu) {
+            return Err(Code::GpuIsLost);
+        }
         match self.0 >> 56 {
             GPU if self.0 == Self::gpu(gpu).0 => Ok(Target::Gpu(gpu)),
             MIG => {

@@ -4,7 +4,8 @@ use std::ffi::c_uint;
 
 use nvml_wrapper_sys::bindings::{
     nvmlComputeInstanceInfo_t, nvmlComputeInstancePlacement_t, nvmlComputeInstanceProfileInfo_t,
-    nvmlComputeInstanceProfileInfo_v2_t, nvmlComputeInstanceProfileInfo_v3_t,
+    nvmlComputeInstanceProfileInfo_v2_t, nvmlComputeInstanceProfileInfo_v3_t, nvmlDevice_t,
+    nvmlGpuInstance_t,
 };
 use simgpu::Machine;
 use simgpu::compute::{ComputeProfile, compute_profiles};
@@ -13,13 +14,21 @@ use simgpu::mig::GpuInstanceInfo;
 use crate::code::Code;
 use crate::edge::{In, Out, Versioned, device_pointer, instance_pointer, text_array};
 use crate::handles::{ComputeInstance, Device, GpuInstance};
-use crate::library::export;
-use crate::mig::may_configure;
+use crate::library::{export, since};
+use crate::rights::{Right, may};
 
-/// Profile questions that a driver of this age knows: `NVML_COMPUTE_INSTANCE_PROFILE_COUNT` of its header.
-const QUESTIONS: c_uint = 9;
 /// `NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED`, the only one.
 const SHARED_ENGINES: c_uint = 0;
+
+/// `nvmlComputeInstanceInfo_t` of drivers before R460, which does not say where.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct ComputeInstanceInfoV1 {
+    device: nvmlDevice_t,
+    gpu_instance: nvmlGpuInstance_t,
+    id: c_uint,
+    profile_id: c_uint,
+}
 
 export! {
     fn nvmlGpuInstanceGetComputeInstanceProfileInfo(
@@ -51,8 +60,9 @@ export! {
         engines: c_uint,
         info: Versioned,
     ) {
+        since(machine, 510)?;
         let (gi, profile) = profile_of(machine, instance, question, engines)?;
-        put_profile(&info, gi, profile)
+        put_profile(machine, &info, gi, profile)
     }
 
     fn nvmlGpuInstanceGetComputeInstanceRemainingCapacity(
@@ -64,6 +74,7 @@ export! {
     fn nvmlGpuInstanceGetComputeInstancePossiblePlacements(
         machine, instance: GpuInstance, id: c_uint, placements: Out<nvmlComputeInstancePlacement_t>, count: Out<c_uint>
     ) {
+        since(machine, 525)?;
         let (_, profile) = profile_of(machine, instance, id, SHARED_ENGINES)?;
         let place = |start| nvmlComputeInstancePlacement_t { start, size: profile.slices };
         let all: Vec<_> = profile.starts().map(place).collect();
@@ -86,13 +97,14 @@ export! {
         placement: In<nvmlComputeInstancePlacement_t>,
         compute: Out<ComputeInstance>,
     ) {
+        since(machine, 525)?;
         let place = placement.get()?;
         create(machine, instance, id, Some((place.start, place.size)), &compute)
     }
 
     fn nvmlComputeInstanceDestroy(machine, compute: ComputeInstance) {
         let device = compute.device()?;
-        may_configure()?;
+        may(Right::Config)?;
         Ok(machine.destroy_compute_instance(device)?)
     }
 
@@ -114,7 +126,18 @@ export! {
         compute.put(ComputeInstance::of(found.ok_or(Code::NotFound)?.device))
     }
 
+    fn nvmlComputeInstanceGetInfo(machine, compute: ComputeInstance, info: Out<ComputeInstanceInfoV1>) {
+        let found = machine.compute_instance(compute.device()?)?;
+        info.put(ComputeInstanceInfoV1 {
+            device: device_pointer(Device::gpu(found.device.gpu).raw()),
+            gpu_instance: instance_pointer(GpuInstance::of(found.parent.reference).raw()),
+            id: found.device.slice.map_or(0, |slice| slice.ci),
+            profile_id: found.profile.number,
+        })
+    }
+
     fn nvmlComputeInstanceGetInfo_v2(machine, compute: ComputeInstance, info: Out<nvmlComputeInstanceInfo_t>) {
+        since(machine, 460)?;
         let found = machine.compute_instance(compute.device()?)?;
         info.put(nvmlComputeInstanceInfo_t {
             device: device_pointer(Device::gpu(found.device.gpu).raw()),
@@ -133,7 +156,7 @@ fn profile_of(
     engines: c_uint,
 ) -> Result<(GpuInstanceInfo, ComputeProfile), Code> {
     let gi = machine.gpu_instance(instance.reference()?)?;
-    if question >= QUESTIONS || engines != SHARED_ENGINES {
+    if question >= machine.driver_branch().compute_instance_questions() || engines != SHARED_ENGINES {
         return Err(Code::InvalidArgument);
     }
     let model = machine.model(gi.reference.gpu).ok_or(Code::InvalidArgument)?;
@@ -143,7 +166,12 @@ fn profile_of(
     found.map(|profile| (gi, profile)).ok_or(Code::NotSupported)
 }
 
-fn put_profile(info: &Versioned, gi: GpuInstanceInfo, profile: ComputeProfile) -> Result<(), Code> {
+fn put_profile(
+    machine: &Machine,
+    info: &Versioned,
+    gi: GpuInstanceInfo,
+    profile: ComputeProfile,
+) -> Result<(), Code> {
     let engines = gi.profile.engines;
     let name = text_array(&format!("MIG {}", profile.name(gi.profile)));
     let second = |version| nvmlComputeInstanceProfileInfo_v2_t {
@@ -173,8 +201,10 @@ fn put_profile(info: &Versioned, gi: GpuInstanceInfo, profile: ComputeProfile) -
         name,
         capabilities: 0,
     };
-    match info.put_if(3, third) {
-        Err(Code::ArgumentVersionMismatch) => info.put_if(2, second),
+    match info.put_if(2, second) {
+        Err(Code::ArgumentVersionMismatch) if machine.driver_branch().has_third_profile_structure() => {
+            info.put_if(3, third)
+        }
         answer => answer,
     }
 }
@@ -190,7 +220,7 @@ fn create(
     if compute.is_null() {
         return Err(Code::InvalidArgument);
     }
-    may_configure()?;
+    may(Right::Config)?;
     compute.put(ComputeInstance::of(
         machine.create_compute_instance(reference, id, place)?.device,
     ))

@@ -12,7 +12,8 @@
 //!
 //! [`control`] adds what only a simulation needs.
 //!
-//! `SIMGPU_NO_PERMISSION=1` makes changes of MIG fail with `NO_PERMISSION`.
+//! `SIMGPU_HOLD=0` makes an initialised library hold GPU 0 as a monitor does. `SIMGPU_NO_PERMISSION` says which rights
+//! this process lacks (`rights`).
 
 mod code;
 pub mod control;
@@ -23,5 +24,6 @@ pub mod handles;
 pub mod instances;
 mod library;
 pub mod mig;
+mod rights;
 pub mod system;
 pub mod unmodelled;

@@ -13,14 +13,11 @@ use simgpu::model::Profile;
 use crate::code::{Code, returned};
 use crate::edge::{In, Out, Versioned, device_pointer, text_array};
 use crate::handles::{Device, GpuInstance, Target};
-use crate::library::export;
+use crate::library::{export, since};
+use crate::rights::{Right, may};
 
-/// Profile questions that a driver of this age knows: `NVML_GPU_INSTANCE_PROFILE_COUNT` of its header.
-const QUESTIONS: c_uint = 18;
 /// `NVML_GPU_INSTANCE_PROFILE_CAPS_GFX`.
 const GRAPHICS: c_uint = 2;
-/// Up to this branch the driver lists no profiles while MIG is off.
-const LISTS_NOTHING_WITHOUT_MIG: u32 = 535;
 
 export! {
     fn nvmlDeviceGetMigMode(machine, device: Device, current: Out<c_uint>, pending: Out<c_uint>) {
@@ -36,7 +33,7 @@ export! {
             1 => true,
             _ => return Err(Code::InvalidArgument),
         };
-        may_configure()?;
+        may(Right::Mode)?;
         let status = match machine.set_mig_mode(gpu, on) {
             Ok(Activation::Done) => Ok(()),
             Ok(Activation::ResetRequired) => Err(Code::ResetRequired),
@@ -69,6 +66,8 @@ export! {
         if index >= most {
             return Err(Code::InvalidArgument);
         }
+        // What a process may not see is not there for it.
+        may(Right::Monitor).map_err(|_| Code::NotFound)?;
         let found = machine.mig_devices(gpu).get(index as usize).copied().flatten();
         mig.put(Device::mig(&found.ok_or(Code::NotFound)?))
     }
@@ -108,16 +107,19 @@ export! {
     }
 
     fn nvmlDeviceGetGpuInstanceProfileInfoV(machine, device: Device, question: c_uint, info: Versioned) {
-        put_profile(&info, by_question(machine, device, question)?)
+        since(machine, 510)?;
+        put_profile(machine, &info, by_question(machine, device, question)?)
     }
 
     fn nvmlDeviceGetGpuInstanceProfileInfoByIdV(machine, device: Device, id: c_uint, info: Versioned) {
-        put_profile(&info, by_id(machine, device, id)?)
+        since(machine, 580)?;
+        put_profile(machine, &info, by_id(machine, device, id)?)
     }
 
     fn nvmlDeviceGetGpuInstancePossiblePlacements_v2(
         machine, device: Device, id: c_uint, placements: Out<nvmlGpuInstancePlacement_t>, count: Out<c_uint>
     ) {
+        since(machine, 470)?;
         put_placements(by_id(machine, device, id)?, &placements, &count)
     }
 
@@ -138,19 +140,21 @@ export! {
     fn nvmlDeviceCreateGpuInstanceWithPlacement(
         machine, device: Device, id: c_uint, placement: In<nvmlGpuInstancePlacement_t>, instance: Out<GpuInstance>
     ) {
+        since(machine, 460)?;
         let place = placement.get()?;
         create(machine, device, id, Some((place.start, place.size)), &instance)
     }
 
     fn nvmlGpuInstanceDestroy(machine, instance: GpuInstance) {
         let reference = instance.reference()?;
-        may_configure()?;
+        may(Right::Config)?;
         Ok(machine.destroy_gpu_instance(reference)?)
     }
 
     fn nvmlDeviceGetGpuInstances(
         machine, device: Device, id: c_uint, instances: Out<GpuInstance>, count: Out<c_uint>
     ) {
+        may(Right::Monitor)?;
         by_id(machine, device, id)?;
         let mut found = machine.gpu_instances(device.parent(machine)?)?;
         found.retain(|info| info.profile.id == id);
@@ -159,6 +163,7 @@ export! {
     }
 
     fn nvmlDeviceGetGpuInstanceById(machine, device: Device, id: c_uint, instance: Out<GpuInstance>) {
+        may(Right::Monitor)?;
         let all = machine.gpu_instances(device.parent(machine)?)?;
         let found = all.iter().find(|info| info.reference.gi == id).ok_or(Code::NotFound)?;
         instance.put(GpuInstance::of(found.reference))
@@ -175,45 +180,35 @@ export! {
     }
 }
 
-/// `SIMGPU_NO_PERMISSION=1` plays a process without the right to change MIG.
-pub(crate) fn may_configure() -> Result<(), Code> {
-    match std::env::var_os("SIMGPU_NO_PERMISSION") {
-        Some(value) if value == "1" => Err(Code::NoPermission),
-        _ => Ok(()),
-    }
-}
-
-fn profiles(machine: &Machine, device: Device) -> Result<&'static [Profile], Code> {
+/// The profiles of a GPU that the driver knows.
+fn profiles(machine: &Machine, device: Device) -> Result<impl Iterator<Item = &'static Profile>, Code> {
     let gpu = device.parent(machine)?;
-    if machine.driver_branch() <= LISTS_NOTHING_WITHOUT_MIG && !machine.mig_mode(gpu)?.0 {
+    let driver = machine.driver_branch();
+    if !driver.lists_profiles_without_mig() && !machine.mig_mode(gpu)?.0 {
         return Err(Code::NotSupported);
     }
-    machine
-        .model(gpu)
-        .map(|model| model.profiles)
-        .ok_or(Code::InvalidArgument)
+    let model = machine.model(gpu).ok_or(Code::InvalidArgument)?;
+    Ok(model.profiles.iter().filter(move |profile| driver.knows(profile)))
 }
 
 fn by_question(machine: &Machine, device: Device, question: c_uint) -> Result<&'static Profile, Code> {
-    let known = if question < QUESTIONS {
+    let known = if question < machine.driver_branch().gpu_instance_questions() {
         Code::NotSupported
     } else {
         Code::InvalidArgument
     };
     profiles(machine, device)?
-        .iter()
         .find(|profile| profile.question == question)
         .ok_or(known)
 }
 
 fn by_id(machine: &Machine, device: Device, id: c_uint) -> Result<&'static Profile, Code> {
     profiles(machine, device)?
-        .iter()
         .find(|profile| profile.id == id)
         .ok_or(Code::InvalidArgument)
 }
 
-fn put_profile(info: &Versioned, profile: &Profile) -> Result<(), Code> {
+fn put_profile(machine: &Machine, info: &Versioned, profile: &Profile) -> Result<(), Code> {
     let name = format!("MIG {}", profile.name);
     let second = |version| nvmlGpuInstanceProfileInfo_v2_t {
         version,
@@ -245,8 +240,10 @@ fn put_profile(info: &Versioned, profile: &Profile) -> Result<(), Code> {
         name: text_array(&name),
         capabilities: if profile.is_graphics() { GRAPHICS } else { 0 },
     };
-    match info.put_if(3, third) {
-        Err(Code::ArgumentVersionMismatch) => info.put_if(2, second),
+    match info.put_if(2, second) {
+        Err(Code::ArgumentVersionMismatch) if machine.driver_branch().has_third_profile_structure() => {
+            info.put_if(3, third)
+        }
         answer => answer,
     }
 }
@@ -282,7 +279,7 @@ fn create(
     if instance.is_null() {
         return Err(Code::InvalidArgument);
     }
-    may_configure()?;
+    may(Right::Config)?;
     instance.put(GpuInstance::of(
         machine.create_gpu_instance(gpu, id, place)?.reference,
     ))

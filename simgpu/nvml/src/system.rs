@@ -94,11 +94,11 @@ export! {
 }
 
 fn by_index(machine: &simgpu::Machine, index: c_uint) -> Result<Device, Code> {
-    if index < machine.gpu_count() {
-        Ok(Device::gpu(index))
-    } else {
-        Err(Code::InvalidArgument)
+    let device = Device::gpu(index);
+    if index >= machine.gpu_count() {
+        return Err(Code::InvalidArgument);
     }
+    device.target(machine).map(|_| device)
 }
 
 fn by_uuid(machine: &simgpu::Machine, text: &str) -> Result<Device, Code> {
@@ -107,7 +107,7 @@ fn by_uuid(machine: &simgpu::Machine, text: &str) -> Result<Device, Code> {
             .gpu_uuid(gpu)
             .is_some_and(|uuid| text == format!("GPU-{}", uuid_text(uuid)))
         {
-            return Ok(Device::gpu(gpu));
+            return by_index(machine, gpu);
         }
         let mut devices = machine.mig_devices(gpu).into_iter().flatten();
         if let Some(info) = devices.find(|info| text == crate::device::mig_name(machine, info)) {
@@ -130,5 +130,5 @@ fn by_bus(machine: &simgpu::Machine, text: &str) -> Result<Device, Code> {
         _ => return Err(Code::InvalidArgument),
     };
     let found = (0..machine.gpu_count()).find(|&gpu| pci_address(gpu) == wanted && function == "0");
-    found.map(Device::gpu).ok_or(Code::NotFound)
+    by_index(machine, found.ok_or(Code::NotFound)?)
 }

@@ -2,6 +2,8 @@
 
 use super::{ComputeInstanceInfo, GpuInstanceInfo, GpuInstanceRef, Refusal, seconds};
 use crate::compute::{ComputeProfile, compute_profiles, free_start, remaining};
+use crate::device_files::DeviceFile;
+use crate::faults::Call;
 use crate::identity::mig_uuid;
 use crate::machine::{DeviceRef, Machine, SliceRef};
 use crate::state::{COMPUTE_INSTANCES, ComputeInstance, Gpu, GpuInstance, State};
@@ -152,6 +154,7 @@ impl Machine {
         let seconds = seconds::CREATE_COMPUTE_INSTANCE;
         self.configure(
             reference.gpu,
+            Some(Call::CreateComputeInstance),
             seconds,
             check,
             |state, gpu, (profile, start, ci)| {
@@ -175,14 +178,14 @@ impl Machine {
         let SliceRef { gi, ci, .. } = device.slice.ok_or(Refusal::InvalidArgument)?;
         let idle = |state: &State, _: &Gpu| {
             state.living_device(device)?;
-            if state.is_used(device.gpu, Some(gi), Some(ci)) {
-                Err(Refusal::InUse)
-            } else {
-                Ok(())
-            }
+            let held = state.is_used(device.gpu, Some(gi), Some(ci))
+                || self.is_held(DeviceFile::GpuInstance(device.gpu, gi))
+                || self.is_held(DeviceFile::ComputeInstance(device.gpu, gi, ci));
+            if held { Err(Refusal::InUse) } else { Ok(()) }
         };
         self.configure(
             device.gpu,
+            Some(Call::DestroyComputeInstance),
             seconds::DESTROY_COMPUTE_INSTANCE,
             idle,
             |_, gpu, ()| {
@@ -197,7 +200,7 @@ impl Machine {
     #[must_use]
     pub fn mig_devices(&self, gpu: u32) -> Vec<Option<ComputeInstanceInfo>> {
         let state = self.mapping().locked();
-        let Some(of) = state.gpu(gpu) else {
+        let Ok(of) = state.answering(gpu) else {
             return Vec::new();
         };
         let devices = state.mig_devices(gpu);

@@ -1,12 +1,30 @@
 //! GPU instances: list, create, destroy.
 
 use super::{GpuInstanceInfo, GpuInstanceRef, Refusal, seconds};
+use crate::device_files::DeviceFile;
+use crate::faults::Call;
+use crate::guest::Guest;
 use crate::machine::Machine;
 use crate::model::Profile;
 use crate::placement::Placed;
 use crate::state::{Gpu, GpuInstance, State};
 
 impl State {
+    /// The profile of this id, where the driver knows it, with its place in the model's table.
+    fn profile(&self, gpu: &Gpu, id: u32) -> Result<(usize, &'static Profile), Refusal> {
+        let rules = self.rules(gpu);
+        let is_it = |profile: &Profile| profile.id == id && rules.driver.knows(profile);
+        let index = rules.model.profiles.iter().position(is_it);
+        let index = index.ok_or(Refusal::InvalidArgument)?;
+        let profile = &rules.model.profiles[index];
+        // Graphics instances need a driver mode of their own.
+        if profile.is_graphics() {
+            Err(Refusal::NotSupported)
+        } else {
+            Ok((index, profile))
+        }
+    }
+
     pub(super) fn gpu_instance_info(
         index: u32,
         gpu: &Gpu,
@@ -21,24 +39,6 @@ impl State {
             },
             profile: instance.profile(gpu.model()),
             start: instance.start.get(),
-        }
-    }
-}
-
-impl Gpu {
-    fn profile(&self, id: u32) -> Result<(usize, &'static Profile), Refusal> {
-        let model = self.model();
-        let index = model
-            .profiles
-            .iter()
-            .position(|profile| profile.id == id)
-            .ok_or(Refusal::InvalidArgument)?;
-        let profile = &model.profiles[index];
-        // Graphics instances need a driver mode of their own.
-        if profile.is_graphics() {
-            Err(Refusal::NotSupported)
-        } else {
-            Ok((index, profile))
         }
     }
 }
@@ -70,7 +70,7 @@ impl Machine {
     pub fn remaining_gpu_instances(&self, gpu: u32, profile: u32) -> Result<u32, Refusal> {
         let state = self.mapping().locked();
         let gpu = state.mig_gpu(gpu)?;
-        let (index, _) = gpu.profile(profile)?;
+        let (index, _) = state.profile(gpu, profile)?;
         Ok(state.rules(gpu).remaining(&gpu.layout(), index))
     }
 
@@ -81,11 +81,16 @@ impl Machine {
         profile: u32,
         place: Option<(u32, u32)>,
     ) -> Result<GpuInstanceInfo, Refusal> {
+        let which = gpu;
         let check = |state: &State, gpu: &Gpu| {
-            if gpu.mig.get() == 0 {
+            if gpu.mig.get() == 0 || state.guest() == Guest::Vgpu {
                 return Err(Refusal::NotSupported);
             }
-            let (index, profile) = gpu.profile(profile)?;
+            let (index, profile) = state.profile(gpu, profile)?;
+            // The first one makes the driver partition the memory, which it does on an idle GPU only.
+            if gpu.gpu_instances().next().is_none() && self.is_busy(state, which) {
+                return Err(Refusal::InUse);
+            }
             let (rules, layout) = (state.rules(gpu), gpu.layout());
             let start = match place {
                 Some((start, size)) if size != profile.size || !profile.starts.contains(&start) => {
@@ -110,6 +115,7 @@ impl Machine {
         };
         self.configure(
             gpu,
+            Some(Call::CreateGpuInstance),
             seconds::CREATE_GPU_INSTANCE,
             check,
             |state, changed, (placed, gi)| {
@@ -129,10 +135,14 @@ impl Machine {
         let GpuInstanceRef { gpu, gi, .. } = reference;
         let idle = |state: &State, _: &Gpu| {
             let (_, instance) = state.living(reference)?;
-            let held = instance.compute_instances().next().is_some() || state.is_used(gpu, Some(gi), None);
+            let held = instance.compute_instances().next().is_some()
+                || state.is_used(gpu, Some(gi), None)
+                || self.is_held(DeviceFile::Gpu(gpu))
+                || self.is_held(DeviceFile::GpuInstance(gpu, gi));
             if held { Err(Refusal::InUse) } else { Ok(()) }
         };
-        self.configure(gpu, seconds::DESTROY_GPU_INSTANCE, idle, |_, gpu, ()| {
+        let call = Some(Call::DestroyGpuInstance);
+        self.configure(gpu, call, seconds::DESTROY_GPU_INSTANCE, idle, |_, gpu, ()| {
             gpu.instances[gi as usize].live.set(0);
         })
     }

@@ -378,7 +378,11 @@ impl Stage<'_> {
             command,
             mem: role.mem.map(bytes),
             iterations: Some(role.iterations),
-            env: BTreeMap::from([("SIMGPU_COSTS".to_owned(), self.costs.display().to_string())]),
+            env: BTreeMap::from([
+                ("SIMGPU_COSTS".to_owned(), self.costs.display().to_string()),
+                // A measurement must not depend on what ran here before.
+                ("MIGM_HISTORY".to_owned(), "off".to_owned()),
+            ]),
             part: Some(part.to_owned()),
             ..JobSpec::default()
         }

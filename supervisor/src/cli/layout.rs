@@ -1,4 +1,5 @@
-//! `migm layout`: which slices can stand together on a GPU, and what each choice leaves open.
+//! `migm layout`: which slices can stand together on a GPU, and what each choice leaves open; with `--why`, what
+//! is in the way of one more slice.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -6,10 +7,14 @@ use std::time::Instant;
 use serde::Serialize;
 
 use super::{Failure, print_json, print_text};
-use crate::layout::{Rules, Slot, Table, base};
+use crate::layout::{Profile, ProfileIndex, Rules, Slot, Standing, Table, base};
 use crate::node::sim::{SimulatedGpu, objects};
 use crate::node::{Node, Nvml};
 use crate::report::table::Table as Text;
+
+mod why;
+
+use why::Why;
 
 /// Show the states of a GPU: how many layouts there are, and how many each placement leaves within reach
 #[derive(Debug, clap::Args)]
@@ -23,9 +28,14 @@ pub struct Args {
     /// One profile for each count of compute slices, or all with their variants
     #[arg(long, value_enum, default_value_t)]
     profiles: Profiles,
-    /// Slices that are there already, such as 1g.5gb@6,2g.10gb@0
-    #[arg(long, value_name = "P@S,...", value_delimiter = ',')]
+    /// Slices that are there already, such as 1g.5gb@6,2g.10gb@0. For --why each may say whose it is: =idle,
+    /// =foreign, =busy, or =busy:90 where it is forecast to end in 90 s; busy if it does not say
+    #[arg(long, value_name = "P@S[=STATE],...", value_delimiter = ',')]
     after: Vec<String>,
+    /// Say why no slice of this profile can be had, and what would free it. Without --gpu and --after it is about
+    /// what the supervisor shows on the GPU
+    #[arg(long, value_name = "P")]
+    why: Option<String>,
     /// One JSON document
     #[arg(long)]
     json: bool,
@@ -59,6 +69,9 @@ struct Document {
     reachable: usize,
     /// Every create that is possible there.
     placements: Vec<Create>,
+    /// The answer to `--why`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<Why>,
 }
 
 #[derive(Debug, Serialize)]
@@ -73,20 +86,7 @@ struct Create {
 
 pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
     let document = match &args.gpu {
-        Some(model) => {
-            let links = tempfile::tempdir().map_err(Failure::no_gpu)?;
-            let objects = objects().map_err(Failure::no_gpu)?;
-            objects.link(links.path(), true).map_err(Failure::no_gpu)?;
-            // A model that is not known is a wrong argument; its line names those that are.
-            let gpu = SimulatedGpu::create(links.path(), model, true, 1.0).map_err(Failure::input)?;
-            let document = gpu
-                .node()
-                .map_err(Failure::no_gpu)
-                .and_then(|node| document(&node, 0, args));
-            // Shown or not, the GPU was for this question only.
-            let _ = gpu.remove();
-            document
-        }
+        Some(model) => ask_model(model, |node| document(node, 0, args)),
         None => document(&Nvml::system().map_err(Failure::no_gpu)?, args.device, args),
     }?;
     if args.json {
@@ -95,6 +95,30 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
         print_text(&text(&document))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Asks a simulated GPU of a model.
+fn ask_model<T>(model: &str, ask: impl FnOnce(&Nvml) -> Result<T, Failure>) -> Result<T, Failure> {
+    let links = tempfile::tempdir().map_err(Failure::no_gpu)?;
+    let objects = objects().map_err(Failure::no_gpu)?;
+    objects.link(links.path(), true).map_err(Failure::no_gpu)?;
+    // A model that is not known is a wrong argument; its line names those that are.
+    let gpu = SimulatedGpu::create(links.path(), model, true, 1.0).map_err(Failure::input)?;
+    let answer = gpu.node().map_err(Failure::no_gpu).and_then(|node| ask(&node));
+    // Answered or not, the GPU was for this question only.
+    let _ = gpu.remove();
+    answer
+}
+
+/// The states of a model of GPU, with all profiles but variants.
+pub(super) fn table_of_model(model: &str) -> Result<Table, Failure> {
+    ask_model(model, |node| {
+        let driver = node.driver().map_err(Failure::no_gpu)?;
+        let mut profiles = node.profiles(0).map_err(Failure::no_gpu)?;
+        profiles.retain(|profile| !profile.is_variant());
+        Table::build(profiles, Rules::for_version(&driver))
+            .map_err(|error| Failure::no_gpu(format_args!("{model}: {error}")))
+    })
 }
 
 fn document(node: &impl Node, device: u32, args: &Args) -> Result<Document, Failure> {
@@ -106,20 +130,33 @@ fn document(node: &impl Node, device: u32, args: &Args) -> Result<Document, Fail
         ))
     })?;
     let driver = node.driver().map_err(Failure::no_gpu)?;
-    let mut profiles = node.profiles(device).map_err(Failure::no_gpu)?;
-    if args.profiles == Profiles::Base {
-        profiles = base(&profiles);
-    }
+    let all = node.profiles(device).map_err(Failure::no_gpu)?;
+    let shown = if args.why.is_some() && args.gpu.is_none() && args.after.is_empty() {
+        Some(why::shown(node, device, &gpu.uuid)?)
+    } else {
+        None
+    };
+    // What stands decides as well: a variant on the GPU is no base profile.
+    let names = args.why.iter().chain(&args.after).chain(shown.iter().flatten());
+    let base_only = args.profiles == Profiles::Base && names.clone().all(|text| is_base(&all, text));
+    let profiles = if base_only { base(&all) } else { all };
     let began = Instant::now();
     let table = Table::build(profiles, Rules::for_version(&driver))
         .map_err(|error| Failure::no_gpu(format_args!("{}: {error}", gpu.name)))?;
     let build_us = began.elapsed().as_secs_f64() * 1e6;
-    let after = args
-        .after
+    let standing = shown
+        .as_ref()
+        .unwrap_or(&args.after)
         .iter()
-        .map(|text| slot(&table, text.trim()))
-        .collect::<Result<Vec<Slot>, Failure>>()?;
+        .map(|text| why::standing(&table, text.trim()))
+        .collect::<Result<Vec<Standing>, Failure>>()?;
+    let after: Vec<Slot> = standing.iter().map(|one| one.slot).collect();
     let state = table.state_of(&after).map_err(Failure::input)?;
+    let wanted = args.why.as_ref().map(|name| profile(&table, name.trim()));
+    let why = match wanted {
+        Some(wanted) => Some(Why::new(&table, &standing, wanted?).map_err(Failure::input)?),
+        None => None,
+    };
     let creates = table.placements(state).into_iter();
     Ok(Document {
         gpu: gpu.name.clone(),
@@ -139,6 +176,33 @@ fn document(node: &impl Node, device: u32, args: &Args) -> Result<Document, Fail
                 reachable,
             })
             .collect(),
+        why,
+    })
+}
+
+/// Whether the profile that a text begins with is no variant and no double-memory profile, as far as it is known.
+fn is_base(all: &[Profile], text: &str) -> bool {
+    let name = text.split(['@', '=']).next().unwrap_or(text).trim();
+    let known = all.iter().any(|profile| profile.name == name);
+    !known || base(all).iter().any(|profile| profile.name == name)
+}
+
+/// The profile called `1g.5gb`, or `1g` where only one is.
+fn profile(table: &Table, name: &str) -> Result<ProfileIndex, Failure> {
+    let prefix = format!("{name}.");
+    let short = || {
+        let mut matching = (0..table.profiles().len())
+            .filter(|&index| table.profiles()[index].name.starts_with(&prefix))
+            .map(ProfileIndex);
+        let only = matching.next()?;
+        matching.next().is_none().then_some(only)
+    };
+    table.profile_named(name).or_else(short).ok_or_else(|| {
+        let known: Vec<&str> = table.profiles().iter().map(|p| p.name.as_str()).collect();
+        Failure::input(format_args!(
+            "there is no profile `{name}` here; there are {}",
+            known.join(", ")
+        ))
     })
 }
 
@@ -148,14 +212,9 @@ fn slot(table: &Table, text: &str) -> Result<Slot, Failure> {
     let Some((short, start)) = text.split_once('@') else {
         return named(text);
     };
-    let prefix = format!("{short}.");
-    let mut matching = table
-        .profiles()
-        .iter()
-        .filter(|profile| profile.name.starts_with(&prefix));
-    match (matching.next(), matching.next()) {
-        (Some(only), None) => named(&format!("{}@{start}", only.name)),
-        _ => named(text),
+    match profile(table, short) {
+        Ok(only) => named(&format!("{}@{start}", table.profile(only).name)),
+        Err(_) => named(text),
     }
 }
 
@@ -180,6 +239,11 @@ fn text(document: &Document) -> String {
         "{there} {} full layouts are within reach",
         document.reachable
     );
+    if let Some(why) = &document.why {
+        text.push('\n');
+        text.push_str(&why.text());
+        return text;
+    }
     if document.placements.is_empty() {
         text.push_str("nothing more can be created\n");
         return text;
@@ -219,6 +283,7 @@ mod tests {
                 memory_bytes: 12 << 30,
                 reachable: 1,
             }],
+            why: None,
         }
     }
 

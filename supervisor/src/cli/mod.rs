@@ -8,9 +8,14 @@ use clap::{Parser, Subcommand};
 
 mod batch;
 mod demo;
+mod explain;
+mod history;
 mod layout;
+mod node;
 mod play;
+mod predict;
 mod run;
+mod serve;
 mod sim;
 mod simulate;
 mod status;
@@ -42,7 +47,12 @@ enum Command {
     Batch(batch::Args),
     Demo(demo::Args),
     Status(status::Args),
+    Explain(explain::Args),
+    History(history::Args),
+    Node(node::Args),
     Layout(layout::Args),
+    Predict(predict::Args),
+    Serve(serve::Args),
     Sim(sim::Args),
     Simulate(simulate::Args),
     Play(play::Args),
@@ -88,7 +98,12 @@ pub fn main() -> ExitCode {
         Command::Batch(args) => batch::main(args),
         Command::Demo(args) => demo::main(args),
         Command::Status(args) => status::main(args),
+        Command::Explain(args) => explain::main(&args),
+        Command::History(args) => history::main(&args),
+        Command::Node(args) => node::main(args),
         Command::Layout(args) => layout::main(&args),
+        Command::Predict(args) => predict::main(&args),
+        Command::Serve(args) => serve::main(&args),
         Command::Sim(args) => sim::main(&args),
         Command::Simulate(args) => simulate::main(&args),
         Command::Play(args) => return play::main(&args),

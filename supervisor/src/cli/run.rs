@@ -11,9 +11,10 @@ use migm_shared::units::{Bytes, Seconds};
 use nix::sys::signal::Signal;
 
 use super::{Failure, exit};
+use crate::control::WorkKept;
 use crate::control::start::Wanted;
 use crate::job::environment::{self, Cap};
-use crate::job::{self, JobError, Order, signals};
+use crate::job::{self, JobError, Order, history, signals};
 
 /// Run one program on the tightest slice that holds it; its exit status is passed on
 #[derive(Debug, clap::Args)]
@@ -42,6 +43,9 @@ pub struct Args {
     /// An exit status of 0 after our signal means that the program is done, not that it was interrupted
     #[arg(long)]
     done_on_zero: bool,
+    /// Started again, the program goes on where it was: it saves its work when it is asked to stop, or always
+    #[arg(long, value_name = "WHEN", value_parser = kept, num_args = 0..=1, require_equals = true, default_missing_value = "on-signal")]
+    keeps_work: Option<WorkKept>,
     /// Read standard input to its end first, so that the program can be started again with it
     #[arg(long)]
     stdin_spool: bool,
@@ -84,6 +88,14 @@ fn duration(given: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds.0).map_err(|_| format!("`{given}` is out of range"))
 }
 
+fn kept(given: &str) -> Result<WorkKept, String> {
+    match given {
+        "on-signal" => Ok(WorkKept::OnSignal),
+        "always" => Ok(WorkKept::Always),
+        other => Err(format!("`{other}` is neither on-signal nor always")),
+    }
+}
+
 pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
     let environment = environment::Wanted {
         iteration: args.iteration,
@@ -118,6 +130,8 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
             sim: args.sim,
             ..Wanted::default()
         },
+        kept: args.keeps_work.unwrap_or_default(),
+        history: history::place(),
     };
     let status = job::runner::run(order).map_err(|error| match &error {
         JobError::Start(start) if start.is_bad_input() => Failure::input(error),

@@ -27,9 +27,21 @@ enum Command {
         /// With MIG on
         #[arg(long)]
         mig: bool,
+        /// Driver version, or its branch alone (535) [default: 580.82.07]
+        #[arg(long, value_name = "VERSION", env = "SIMGPU_DRIVER")]
+        driver: Option<String>,
         /// Wall seconds per simulated second
         #[arg(long, value_name = "X", env = "SIMGPU_TIME_SCALE", default_value = "1", value_parser = scale)]
         time_scale: f64,
+    },
+    /// Let things go wrong on the simulated GPUs of this shell, in place of what was set before
+    Faults {
+        /// As SIMGPU_FAULTS (docs/environment.md): "create-gi@3=in-use;gpu1/20s=lost"; empty for none
+        #[arg(value_name = "FAULTS")]
+        faults: String,
+        /// Which simulated machine
+        #[arg(long, value_name = "ID", env = "SIMGPU_ID")]
+        id: String,
     },
     /// Remove simulated GPUs that no living process uses and whose shells have ended
     Clear,
@@ -38,9 +50,15 @@ enum Command {
 pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
     let links = links()?;
     match &args.command {
-        Command::Env { gpu, mig, time_scale } => {
+        Command::Env {
+            gpu,
+            mig,
+            driver,
+            time_scale,
+        } => {
             // A model that is not known is a wrong argument; its line names those that are.
-            let made = SimulatedGpu::create(&links, gpu, *mig, *time_scale).map_err(Failure::input)?;
+            let made = SimulatedGpu::create_under(&links, gpu, *mig, *time_scale, driver.as_deref());
+            let made = made.map_err(Failure::input)?;
             // As long as the shell that asked for it.
             made.keep_for(shell()).map_err(Failure::no_gpu)?;
             let mut path = links.display().to_string();
@@ -61,6 +79,9 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
                 .collect();
             print_text(&text)?;
         }
+        Command::Faults { faults, id } => SimulatedGpu::attach(&links, id)
+            .and_then(|gpu| gpu.set_faults(faults))
+            .map_err(Failure::input)?,
         Command::Clear => SimulatedGpu::clear(&links).map_err(Failure::no_gpu)?,
     }
     Ok(ExitCode::SUCCESS)

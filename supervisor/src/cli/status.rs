@@ -7,6 +7,7 @@ use super::{Failure, print_json, print_text};
 use crate::control::client::{Client, ClientError};
 use crate::control::start::Wanted;
 use crate::control::{NodeStatus, Reply, Request};
+use crate::report::picture::Style;
 use crate::report::status::{StatusDocument, text};
 
 const LIMIT: Duration = Duration::from_secs(10);
@@ -23,7 +24,7 @@ pub struct Args {
 }
 
 pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
-    let node = ask(args.sim).map_err(|error| match error {
+    let (node, grids) = ask(args.sim).map_err(|error| match error {
         ClientError::NoSupervisor(_) => Failure::no_gpu(format_args!(
             "{error}; `migm run` starts one for its job, `migm supervisor` one that stays"
         )),
@@ -32,19 +33,25 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
     if args.json {
         print_json(&StatusDocument::new(&node))?;
     } else {
-        print_text(&text(&node))?;
+        print_text(&text(&node, &grids, Style::of_stdout()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn ask(sim: Option<String>) -> Result<NodeStatus, ClientError> {
+/// The status, and the grids to draw it on. An older supervisor does not know them, and hangs up.
+fn ask(sim: Option<String>) -> Result<(NodeStatus, Vec<u32>), ClientError> {
     let wanted = Wanted {
         sim,
         ..Wanted::default()
     };
     let mut client = Client::first_of(&wanted.places())?;
-    client.ask(&Request::Status, LIMIT, |reply| match reply {
+    let node = client.ask(&Request::Status, LIMIT, |reply| match reply {
         Reply::Status(node) => Some(*node),
         _ => None,
-    })
+    })?;
+    let grids = client.ask(&Request::Grids, LIMIT, |reply| match reply {
+        Reply::Grids(grids) => Some(grids),
+        _ => None,
+    });
+    Ok((node, grids.unwrap_or_default()))
 }

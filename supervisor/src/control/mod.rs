@@ -2,7 +2,7 @@
 //!
 //! One job's conversation, over one connection held by its runner:
 //!
-//! 1. Runner: [`Request::Submit`], with the job's counter page as a file descriptor.
+//! 1. Runner: [`Request::About`], where something is known of the program, and [`Request::Submit`], with the job's counter page as a file descriptor.
 //!    Supervisor: [`Reply::Accepted`], then, when a slice is free, [`Reply::Grant`].
 //! 2. Runner starts the attempt: [`Request::Started`].
 //! 3. Supervisor, if the forecast says so: [`Reply::Move`]. The runner signals its process group, waits
@@ -24,8 +24,13 @@ use migm_shared::ids::{AttemptId, BatchId, Incarnation, JobId};
 use serde::{Deserialize, Serialize};
 
 pub mod client;
+mod explain;
+mod history;
 pub mod paths;
 pub mod start;
+
+pub use explain::{Decision, Explanation, Inputs, Seen, Stakes, Verdict};
+pub use history::{About, Evidence, Past, PastPeak, Point, WorkKept};
 
 /// What the user asked for, as far as the supervisor must know it. It never runs the command.
 #[derive(Clone, Debug, PartialEq, Encode, Decode, Serialize, Deserialize)]
@@ -65,11 +70,11 @@ pub struct Grant {
     pub gpu: String,
     /// UUID of the GPU.
     pub gpu_uuid: String,
-    /// Profile name as the driver prints it (`1g.5gb`), or `whole` for a GPU without MIG.
+    /// Profile name as the driver prints it (`1g.5gb`), or, on a GPU without MIG, `soft` for bytes of it and `whole`.
     pub profile: String,
-    /// First unit of the placement; 0 for a whole GPU.
+    /// First unit of the placement; 0 on a GPU without MIG.
     pub start: u32,
-    /// The slice's memory by NVML, in bytes.
+    /// The slice's memory by NVML, in bytes; that of a soft slice is its cap, and grows.
     pub memory: u64,
     /// Value for `CUDA_VISIBLE_DEVICES`: a MIG or GPU UUID.
     pub visible_device: String,
@@ -212,6 +217,21 @@ pub enum Request {
     },
     /// End the supervisor: its idle slices are removed unless jobs run.
     Shutdown,
+    /// Remove idle slices of ours; answered when the driver has.
+    Clear {
+        /// NVML's index of the GPU; `None` for all.
+        device: Option<u32>,
+    },
+    /// How many memory slices each GPU has; to draw layouts to scale.
+    Grids,
+    /// What is known of the program whose job comes next. [`Reply::Explained`] comes before
+    /// [`Reply::Finished`] then.
+    About(About),
+    /// What was decided on a job, and why.
+    Explain {
+        /// Which.
+        job: JobId,
+    },
 }
 
 impl Message for Request {
@@ -263,6 +283,19 @@ pub enum Reply {
     BatchEnded(Box<BatchSummary>),
     /// Understood; nothing more to say.
     Done,
+    /// The answer to [`Request::Clear`].
+    Cleared {
+        /// Slices that were removed.
+        removed: u32,
+        /// Those that are not for it (busy, foreign), each with its reason.
+        kept: Vec<String>,
+        /// Those that the driver did not remove, each with its reason.
+        failed: Vec<String>,
+    },
+    /// The answer to [`Request::Grids`], in the order of the GPUs of the status.
+    Grids(Vec<u32>),
+    /// What was decided on a job, and why.
+    Explained(Box<Explanation>),
 }
 
 impl Message for Reply {
@@ -317,13 +350,14 @@ pub struct JobStatus {
 /// A slice as the supervisor sees it.
 #[derive(Clone, Debug, PartialEq, Encode, Decode, Serialize, Deserialize)]
 pub struct SliceStatus {
-    /// Profile name, or `whole`.
+    /// Profile name, or `soft` or `whole`.
     pub profile: String,
     /// First unit of the placement.
     pub start: u32,
     /// Units of the placement.
     pub size: u32,
-    /// `busy`, `idle`, `foreign`, `creating` or `destroying`.
+    /// `busy`, `idle`, `stuck` (idle, and somebody keeps it from being removed), `foreign`, `creating` or
+    /// `destroying`.
     pub state: String,
     /// Our number; `None` for a foreign one.
     pub incarnation: Option<Incarnation>,
@@ -342,7 +376,7 @@ pub struct GpuStatus {
     pub name: String,
     /// UUID.
     pub uuid: String,
-    /// `mig`, `whole` (MIG off or absent) or what hinders, such as `mig-pending`.
+    /// `mig`, `soft` or `whole` (MIG off or absent) or what hinders: `mig-pending`, `lost`, `needs-reset`, `failing`.
     pub mode: String,
     /// Its slices by start.
     pub slices: Vec<SliceStatus>,

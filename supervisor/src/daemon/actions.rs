@@ -9,7 +9,7 @@ use super::machine::{Answer, Order};
 use super::owner::Owner;
 use super::slices::{Origin, Slice};
 use super::state::Step;
-use crate::control::{AttemptRecord, Grant, JobState, Reply};
+use crate::control::{AttemptRecord, Grant, JobState, Reply, Verdict};
 use crate::layout::Slot;
 use crate::node::{Instance, NodeError};
 use crate::schedule::{Action, Event, GpuIndex};
@@ -30,7 +30,12 @@ impl Owner {
                     events.push_back(Event::Ended { job, again: None });
                 }
             }
+            Action::Look { gpu } => self.order_look(gpu),
+            Action::Lease { slice, gpu, memory } => self.cut_lease(slice, gpu, memory),
+            Action::Grow { job, memory, .. } => self.grown(job, memory),
+            Action::Stay { job } => self.answer_raises(job),
             Action::Move { job, reason } => self.order_move(job, reason),
+            Action::Refuse { job, reason } if self.waits_for_a_gpu(job, &reason) => {}
             Action::Refuse { job, reason } => self.give_up(job, reason, now),
         }
     }
@@ -80,6 +85,7 @@ impl Owner {
         job.note = Some(reason.clone());
         job.leader = None;
         job.track = Track::new(self.settings.config.predictor);
+        job.learnt.begin_attempt();
         if let Some(page) = &job.page {
             page.counters().next_attempt();
         }
@@ -94,6 +100,7 @@ impl Owner {
                 self.settings.time_scale.to_string(),
             ));
         }
+        environment.extend(self.soft.settings.environment(slice, gpu, self.soft.context));
         let grant = Grant {
             attempt: job.attempt(),
             slice: number,
@@ -127,6 +134,7 @@ impl Owner {
             why: None,
         });
         job.grant = Some(grant.clone());
+        self.decide(id, now, Verdict::Grant, grant.reason.clone(), None);
         self.tell_runner(id, Reply::Grant(grant));
         self.changed(id);
         true
@@ -150,7 +158,9 @@ impl Owner {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         tracing::info!(job = %id, reason, "no slice can hold it");
         job.note = Some(reason.clone());
-        if job.attempts.is_empty() {
+        let never_ran = job.attempts.is_empty();
+        self.decide(id, now, Verdict::Refuse, reason.clone(), None);
+        if never_ran {
             self.tell_runner(id, Reply::Refused { reason });
             if let Some(job) = self.jobs.get_mut(&id) {
                 job.runner = None;
@@ -178,6 +188,7 @@ impl Owner {
                 self.unanswered = self.unanswered.saturating_sub(1);
                 self.energy_read(batch, moment, millijoules);
             }
+            Answer::Room { gpu, room } => self.room_read(gpu, room, now),
             Answer::Occupants { job, pids } => self.occupants(job, pids, now),
             Answer::Measured {
                 job,
@@ -189,6 +200,8 @@ impl Owner {
                 instances,
                 occupied,
             } => self.seen(gpu, instances, &occupied, now),
+            Answer::Aside { gpu, why } => self.put_aside(gpu, &why, now),
+            Answer::Back(gpu) => self.take_back(*gpu, now),
         }
     }
 
@@ -214,16 +227,26 @@ impl Owner {
             Err(error) => {
                 tracing::warn!(slice = %number, %error, "create failed");
                 let illegal = error.is_illegal();
+                let mut left = None;
                 match &error {
-                    // Half of it is there: it keeps its place until the next start takes it away.
+                    // Half of it is there: it keeps its place until it can be taken away.
                     NodeError::LeftBehind { gi, .. } => {
                         slice.gi = Some(*gi);
                         slice.origin = Origin::Left;
                         slice.step = Step::Destroying;
+                        left = Some(slice.gpu);
                     }
                     _ => {
                         self.slices.remove(&number);
                     }
+                }
+                if let Some(index) = left {
+                    self.note_stuck(number, &error, now);
+                    self.tell_gpu(index, now);
+                }
+                if error.is_insufficient() {
+                    // The table holds it legal: somebody may have taken the place since the last look.
+                    self.orders.push(Order::Survey);
                 }
                 if error.is_no_permission() {
                     self.forbid(&error, now);
@@ -245,14 +268,37 @@ impl Owner {
         match result {
             Ok(()) => {
                 self.reconfigurations += 1;
-                self.slices.remove(&number);
+                self.stuck.remove(&number);
+                let gone = self.slices.remove(&number);
                 tracing::info!(slice = %number, "removed");
-                self.step(now, Event::Destroyed { slice: number });
+                let unknown = self.is_clearing(number);
+                if unknown {
+                    self.cleared(number, Ok(()), now);
+                }
+                match gone {
+                    // Its ground counted as foreign.
+                    Some(slice) if unknown || slice.origin == Origin::Left => self.tell_gpu(slice.gpu, now),
+                    _ => self.step(now, Event::Destroyed { slice: number }),
+                }
             }
             Err(error) => {
                 tracing::warn!(slice = %number, %error, "remove failed");
-                if let Some(slice) = self.slices.get_mut(&number) {
+                self.note_stuck(number, &error, now);
+                let Some(slice) = self.slices.get_mut(&number) else {
+                    return;
+                };
+                if matches!(error, NodeError::HalfGone { .. }) {
+                    // Nobody can run there any more: it only takes room, until it is asked to go again.
+                    slice.origin = Origin::Left;
+                    let index = slice.gpu;
+                    self.tell_gpu(index, now);
+                    self.step(now, Event::Destroyed { slice: number });
+                } else if slice.origin != Origin::Left {
                     slice.step = Step::Ready;
+                }
+                if self.is_clearing(number) {
+                    self.cleared(number, Err(&error), now);
+                    return;
                 }
                 self.step(now, Event::DestroyFailed { slice: number });
             }

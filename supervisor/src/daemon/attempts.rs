@@ -4,12 +4,15 @@
 //! runner it is free when no process of the job is known to live and NVML lists none on it.
 
 use migm_shared::ids::{AttemptId, JobId};
+use migm_shared::units::Bytes;
 
 use super::job::{Ending, Job, Peer};
 use super::machine::Order;
 use super::owner::{Output, Owner};
 use super::process::ProcessId;
-use crate::control::{Figures, JobState, Outcome, Unmet};
+use super::siblings::past_of;
+use super::slices::Origin;
+use crate::control::{Figures, JobState, Outcome, Unmet, Verdict};
 use crate::memory::after_oom;
 use crate::node::NodeError;
 use crate::schedule::{Event, Need};
@@ -88,6 +91,9 @@ impl Owner {
         let Some(grant) = job.grant.take() else { return };
         if let Some(slice) = self.slices.get_mut(&grant.slice) {
             slice.job = None;
+            if slice.origin == Origin::Soft {
+                self.slices.remove(&grant.slice);
+            }
         }
         job.figures = job.figures_now();
         if let Some(last) = job.attempts.last_mut() {
@@ -96,10 +102,26 @@ impl Owner {
             last.status = ending.status;
         }
         let again = job.next_need(&ending, grant.memory, self.context_cost);
-        tracing::info!(
-            job = %id, attempt = grant.attempt.attempt, outcome = ?ending.outcome, status = ending.status,
-            next_need = again, "attempt is over"
-        );
+        let past = past_of(job, &grant, &ending);
+        if ending.outcome == Outcome::Done {
+            let advice = self.jobs.get(&id).and_then(|job| self.advice(job, &grant, &past));
+            if let Some(job) = self.jobs.get_mut(&id) {
+                job.note = advice.clone().or(job.note.take());
+                job.learnt.advice = advice;
+            }
+        }
+        let again = again.map(|Next { known, wanted }| self.within_reach(id, wanted, known, grant.memory));
+        if let (Some(need), Outcome::Oom, Some(unmet)) = (again, ending.outcome, ending.unmet) {
+            let reason = format!(
+                "out of memory: it asked for {} with {} in use, so the next slice holds {}",
+                Bytes(unmet.asked),
+                Bytes(unmet.in_use),
+                Bytes(need)
+            );
+            self.decide(id, now, Verdict::Relaunch, reason, None);
+        }
+        let queued = self.teach_siblings(id, &past, now);
+        let Some(job) = self.jobs.get_mut(&id) else { return };
         job.leader = None;
         if let Some(need) = again {
             job.need = need;
@@ -110,6 +132,9 @@ impl Owner {
         } else {
             self.finish(id, now);
             self.step(now, Event::Ended { job: id, again: None });
+        }
+        for job in queued {
+            self.queue(job, now);
         }
     }
 
@@ -146,7 +171,8 @@ impl Owner {
                 lost.push(job.id);
             } else if !job.asked && !job.has_process() {
                 let slice = job.grant.as_ref().and_then(|grant| self.slices.get(&grant.slice));
-                let Some(slice) = slice else {
+                // A soft slice is bytes: whoever of the job is left counts among those that are not ours.
+                let Some(slice) = slice.filter(|slice| slice.origin != Origin::Soft) else {
                     lost.push(job.id);
                     continue;
                 };
@@ -206,21 +232,40 @@ impl Owner {
     }
 }
 
+/// What the next attempt needs, in device bytes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Next {
+    /// It is known to need this: a slice that does not hold it is no use.
+    known: u64,
+    /// It will need this if the law of its memory, or what earlier runs came to, holds on.
+    wanted: u64,
+}
+
 impl Job {
-    /// Device bytes for the next attempt, or `None` when the job is over.
+    /// What the next attempt needs, or `None` when the job is over.
     ///
     /// After an out-of-memory answer that is what was in use, what was asked for and what the driver
-    /// charges besides: a slice that holds just that, not the next size up.
-    fn next_need(&self, ending: &Ending, had: u64, context_cost: Option<u64>) -> Option<u64> {
+    /// charges besides: a slice that holds just that, not the next size up. Where the memory followed a law, or
+    /// earlier runs of the same command are known, it should hold what they say is to come too.
+    fn next_need(&self, ending: &Ending, had: u64, context_cost: Option<u64>) -> Option<Next> {
         if self.cancelled || self.runner.is_none() {
             return None;
         }
         let least = had.saturating_add(1);
+        let besides = self.unaccounted.or(context_cost).unwrap_or(0);
         match (ending.outcome, ending.unmet) {
-            (Outcome::Moved, _) => Some(self.need.max(least)),
+            (Outcome::Moved, _) => {
+                let known = self.need.max(least);
+                Some(Next { known, wanted: known })
+            }
             (Outcome::Oom, Some(Unmet { asked, in_use })) if self.submission.movable => {
-                let besides = self.unaccounted.or(context_cost).unwrap_or(0);
-                Some(after_oom(in_use, asked, besides).max(least))
+                let known = after_oom(in_use, asked, besides).max(least);
+                let to_come = self.learnt.to_come.max(self.learnt.expected());
+                let wanted = to_come.map_or(0, |bytes| bytes.saturating_add(besides));
+                Some(Next {
+                    known,
+                    wanted: wanted.max(known),
+                })
             }
             _ => None,
         }
@@ -269,10 +314,33 @@ mod tests {
     fn after_an_oom_the_context_counts_too() {
         let mut job = job(true);
         let end = ending(Outcome::Oom, UNMET);
-        assert_eq!(job.next_need(&end, 5 * GIB, None), Some(13 * GIB));
-        assert_eq!(job.next_need(&end, 5 * GIB, Some(GIB)), Some(14 * GIB));
+        assert_eq!(job.next_need(&end, 5 * GIB, None), just(13 * GIB));
+        assert_eq!(job.next_need(&end, 5 * GIB, Some(GIB)), just(14 * GIB));
         job.unaccounted = Some(2 * GIB);
-        assert_eq!(job.next_need(&end, 5 * GIB, Some(GIB)), Some(15 * GIB));
+        assert_eq!(job.next_need(&end, 5 * GIB, Some(GIB)), just(15 * GIB));
+    }
+
+    fn just(bytes: u64) -> Option<Next> {
+        Some(Next {
+            known: bytes,
+            wanted: bytes,
+        })
+    }
+
+    #[test]
+    fn after_an_oom_what_the_law_says_is_to_come_is_wanted_and_not_known() {
+        let mut job = job(true);
+        job.unaccounted = Some(GIB);
+        let end = ending(Outcome::Oom, UNMET);
+        job.learnt.to_come = Some(20 * GIB);
+        let next = Next {
+            known: 14 * GIB,
+            wanted: 21 * GIB,
+        };
+        assert_eq!(job.next_need(&end, 5 * GIB, None), Some(next));
+        // A law that has been overtaken wants nothing.
+        job.learnt.to_come = Some(2 * GIB);
+        assert_eq!(job.next_need(&end, 5 * GIB, None), just(14 * GIB));
     }
 
     #[test]
@@ -283,14 +351,14 @@ mod tests {
         });
         assert_eq!(
             job(true).next_need(&ending(Outcome::Oom, small), 5 * GIB, None),
-            Some(5 * GIB + 1)
+            just(5 * GIB + 1)
         );
     }
 
     #[test]
     fn who_does_not_go_on() {
         let moved = ending(Outcome::Moved, None);
-        assert_eq!(job(true).next_need(&moved, 5 * GIB, None), Some(5 * GIB + 1));
+        assert_eq!(job(true).next_need(&moved, 5 * GIB, None), just(5 * GIB + 1));
         let mut cancelled = job(true);
         cancelled.cancelled = true;
         assert_eq!(cancelled.next_need(&moved, 5 * GIB, None), None);

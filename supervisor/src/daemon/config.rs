@@ -3,10 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use migm_shared::units::Bytes;
 use nix::sys::signal::Signal;
 use serde::Deserialize;
 
 use crate::memory::Method;
+use crate::node::MigMode;
 use crate::schedule::Policy;
 
 /// What an operator may set.
@@ -24,6 +26,19 @@ pub struct Config {
     /// How peaks are forecast: `migm`, `paper` or `max`.
     #[serde(deserialize_with = "method")]
     pub predictor: Method,
+    /// Which GPUs are used, and how: `auto`, `mig`, `soft` or `whole`. No GPU's MIG mode is ever changed.
+    #[serde(deserialize_with = "mode")]
+    pub mode: Mode,
+    /// Bytes of a soft slice for a job of which nothing is known; an eighth of the GPU if not set.
+    #[serde(deserialize_with = "some_size")]
+    pub soft_first: Option<u64>,
+    /// What a process's context is taken to cost on a shared GPU until that has been measured there.
+    #[serde(deserialize_with = "size")]
+    pub soft_context: u64,
+    /// What a soft slice says to the CUDA multi-process service (MPS), where its daemon runs: `off`, `share` or
+    /// `limit`.
+    #[serde(deserialize_with = "mps")]
+    pub mps: Mps,
     /// Seconds after a start in which runners of an earlier supervisor may come back before their leases
     /// are looked into.
     pub grace_s: f64,
@@ -41,9 +56,101 @@ impl Default for Config {
             state_dir: None,
             policy: Policy::default(),
             predictor: Method::default(),
+            mode: Mode::default(),
+            soft_first: None,
+            // Contexts of data-centre GPUs are seen between 300 and 500 MiB.
+            soft_context: 512 << 20,
+            mps: Mps::default(),
             grace_s: 10.0,
             sample_ms: 200,
             watched_signal: None,
+        }
+    }
+}
+
+/// Which GPUs are used, by the MIG mode that each is in.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Mode {
+    /// All: those with MIG on by its slices, the others shared as soft slices.
+    #[default]
+    Auto,
+    /// Those with MIG on.
+    Mig,
+    /// Those without, shared as soft slices.
+    Soft,
+    /// Those without, each by one job at a time.
+    Whole,
+}
+
+impl Mode {
+    const ALL: [Self; 4] = [Self::Auto, Self::Mig, Self::Soft, Self::Whole];
+
+    /// As it is written.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Mig => "mig",
+            Self::Soft => "soft",
+            Self::Whole => "whole",
+        }
+    }
+
+    /// Whether a GPU in this MIG mode is used.
+    #[must_use]
+    pub const fn takes(self, mode: MigMode) -> bool {
+        match self {
+            Self::Auto => true,
+            Self::Mig => mode.is_on(),
+            Self::Soft | Self::Whole => !mode.is_on(),
+        }
+    }
+
+    /// Whether a GPU without instances is shared by jobs.
+    #[must_use]
+    pub fn shares(self, policy: Policy) -> bool {
+        self != Self::Whole && policy != Policy::Sequential
+    }
+
+    /// Whether a simulated GPU, which is ours, has MIG on.
+    #[must_use]
+    pub const fn wants_mig(self) -> bool {
+        matches!(self, Self::Auto | Self::Mig)
+    }
+}
+
+impl FromStr for Mode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|mode| mode.word() == text);
+        found.ok_or_else(|| format!("`{text}` is no mode; there are auto, mig, soft and whole"))
+    }
+}
+
+/// What a soft slice says to the multi-process service.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Mps {
+    /// Nothing.
+    #[default]
+    Off,
+    /// The job's part of the multiprocessors, by its lease's part of the memory.
+    Share,
+    /// That, and its lease as the service's own limit. Leases do not grow in place then.
+    Limit,
+}
+
+impl FromStr for Mps {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "off" => Ok(Self::Off),
+            "share" => Ok(Self::Share),
+            "limit" => Ok(Self::Limit),
+            _ => Err(format!(
+                "`{text}` is no use of MPS; there are off, share and limit"
+            )),
         }
     }
 }
@@ -98,6 +205,39 @@ fn method<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Method, D
         .map_err(serde::de::Error::custom)
 }
 
+fn mode<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Mode, D::Error> {
+    String::deserialize(deserializer)?
+        .parse()
+        .map_err(serde::de::Error::custom)
+}
+
+fn mps<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Mps, D::Error> {
+    String::deserialize(deserializer)?
+        .parse()
+        .map_err(serde::de::Error::custom)
+}
+
+/// A size, `512Mi` or a number of bytes.
+fn size<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "a size such as \"512Mi\", or a number of bytes")]
+    enum Size {
+        Bytes(u64),
+        Text(String),
+    }
+    match Size::deserialize(deserializer)? {
+        Size::Bytes(bytes) => Ok(bytes),
+        Size::Text(text) => text
+            .parse::<Bytes>()
+            .map(|bytes| bytes.0)
+            .map_err(serde::de::Error::custom),
+    }
+}
+
+fn some_size<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    size(deserializer).map(Some)
+}
+
 fn policy<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Policy, D::Error> {
     String::deserialize(deserializer)?
         .parse()
@@ -147,6 +287,9 @@ impl Config {
                 "milliseconds from 10 to 60000",
             ));
         }
+        if config.soft_first == Some(0) {
+            return Err(range("soft_first", "0".to_owned(), "a size above 0"));
+        }
         Ok(config)
     }
 }
@@ -177,11 +320,17 @@ mod tests {
         let config = Config::parse(
             Path::new("c"),
             "socket = '/run/x.sock'\nstate_dir = '/var/lib/migm'\npolicy = 'scheme-b'\ngrace_s = 3\n\
-             sample_ms = 50\nwatched_signal = 'SIGUSR1'\n",
+             sample_ms = 50\nwatched_signal = 'SIGUSR1'\nmode = 'soft'\nsoft_first = '2Gi'\n\
+             soft_context = 400000000\nmps = 'limit'\n",
         )
         .unwrap();
         assert_eq!(config.watched_signal, Some(Signal::SIGUSR1));
         assert_eq!((config.grace_s, config.sample_ms), (3.0, 50));
+        assert_eq!((config.mode, config.mps), (Mode::Soft, Mps::Limit));
+        assert_eq!(
+            (config.soft_first, config.soft_context),
+            (Some(2 << 30), 400_000_000)
+        );
     }
 
     #[test]
@@ -194,6 +343,10 @@ mod tests {
         assert!(!said.contains('\n'), "{said}");
         assert!(refuse("watched_signal = 'TERM!'").contains("`TERM!` is no signal"));
         assert!(refuse("sample_ms = 1").contains("sample_ms = 1: milliseconds from 10"));
+        assert!(refuse("soft_first = 'x'").starts_with("configuration c.toml:1:14: "));
+        assert!(refuse("soft_first = true").contains("a size such as"));
+        assert!(refuse("mode = 'softly'").contains("there are auto, mig, soft and whole"));
+        assert!(refuse("mps = 'on'").contains("off, share and limit"));
         assert!(refuse("grace_s = nan").contains("grace_s"));
     }
 }

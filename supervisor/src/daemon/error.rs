@@ -23,6 +23,12 @@ pub enum DaemonError {
     /// There is a driver and no GPU.
     #[error("the driver lists no GPU on this machine")]
     NoGpu,
+    /// There are GPUs, and the configured mode leaves all of them out.
+    #[error(
+        "no GPU of this machine is as `mode = \"{0}\"` wants it, and migm never changes a GPU's MIG mode; \
+         `mode = \"auto\"` takes each as it is"
+    )]
+    OtherMode(&'static str),
     /// No GPU has a table.
     #[error(transparent)]
     Layout(GpuError),
@@ -64,7 +70,7 @@ impl DaemonError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Config(_) | Self::Path(_) | Self::Sim(SimError::Refused { .. } | SimError::Text(_)) => 2,
-            Self::NoGpu | Self::Node(_) | Self::Sim(SimError::Node(_)) => 3,
+            Self::NoGpu | Self::OtherMode(_) | Self::Node(_) | Self::Sim(SimError::Node(_)) => 3,
             _ => 1,
         }
     }

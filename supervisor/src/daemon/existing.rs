@@ -33,7 +33,7 @@ impl Owner {
             self.give_up(id, reason.clone(), now);
         }
         self.unsurveyed = (0..self.gpus.len())
-            .filter(|index| self.gpus[*index].used == Use::Existing)
+            .filter(|index| self.gpus[*index].used == Use::Existing && self.gpus[*index].aside.is_none())
             .collect();
         self.feed(now);
         self.orders.push(Order::Survey);

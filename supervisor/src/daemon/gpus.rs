@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use crate::layout::{LayoutError, Placement, Profile, ProfileIndex, Rules, Slot, Table, base};
-use crate::node::{Gpu, Instance, Node, NodeError};
+use crate::node::{Gpu, Instance, MigMode, Node, NodeError};
 
 /// Name of the one profile of a GPU without MIG.
 pub const WHOLE: &str = "whole";
+/// Name of the one profile of a GPU that is shared.
+pub const SOFT: &str = "soft";
 
 /// What may be done to a GPU.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -17,6 +19,8 @@ pub enum Use {
     Existing,
     /// It is one slice.
     Whole,
+    /// Jobs share it, each under a memory cap.
+    Soft,
 }
 
 /// A GPU with its states.
@@ -32,6 +36,17 @@ pub struct PlacedGpu {
     pub profiles: Vec<Profile>,
     /// Instances that are not ours.
     pub foreign: Vec<Instance>,
+    /// It is put aside: no job gets it until it answers again.
+    pub aside: Option<Aside>,
+}
+
+/// Why a GPU is put aside.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Aside {
+    /// The word that `migm status` shows instead of its mode.
+    pub word: &'static str,
+    /// One line for people, with the remedy.
+    pub why: String,
 }
 
 /// A GPU cannot be used.
@@ -51,13 +66,14 @@ pub enum GpuError {
 }
 
 impl PlacedGpu {
-    /// Reads what a GPU offers. All its instances count as foreign at first.
+    /// Reads what a GPU offers. All its instances count as foreign at first. One without instances is shared by jobs
+    /// where `shared`, else it is one slice.
     ///
     /// # Errors
     /// The driver refused, or its profiles make no table.
-    pub fn read(node: &dyn Node, gpu: Gpu, driver: &str) -> Result<Self, GpuError> {
+    pub fn read(node: &dyn Node, gpu: Gpu, driver: &str, shared: bool) -> Result<Self, GpuError> {
         if !gpu.mode.is_on() {
-            return Self::whole(gpu);
+            return Self::whole(gpu, shared);
         }
         let profiles = node.profiles(gpu.index)?;
         let foreign = node.instances(gpu.index)?;
@@ -72,14 +88,47 @@ impl PlacedGpu {
             table: Arc::new(table),
             profiles,
             foreign,
+            aside: None,
         })
     }
 
-    /// One slice that is all of it.
-    fn whole(gpu: Gpu) -> Result<Self, GpuError> {
+    /// One that could not be read: put aside from the start.
+    ///
+    /// # Errors
+    /// As [`PlacedGpu::read`].
+    pub fn unreadable(index: u32, error: &GpuError) -> Result<Self, GpuError> {
+        let mut gpu = Self::whole(
+            Gpu {
+                index,
+                name: format!("GPU {index}"),
+                uuid: String::new(),
+                memory: 0,
+                mode: MigMode::Absent,
+            },
+            false,
+        )?;
+        let word = match error {
+            GpuError::Node(error) if error.is_gpu_lost() => "lost",
+            GpuError::Node(error) if error.needs_reset() => "needs-reset",
+            _ => "failing",
+        };
+        gpu.aside = Some(Aside {
+            word,
+            why: error.to_string(),
+        });
+        Ok(gpu)
+    }
+
+    /// One slice that is all of it, or many of any size.
+    fn whole(gpu: Gpu, shared: bool) -> Result<Self, GpuError> {
+        let (used, name) = if shared {
+            (Use::Soft, SOFT)
+        } else {
+            (Use::Whole, WHOLE)
+        };
         let profile = Profile {
             id: u32::MAX,
-            name: WHOLE.to_owned(),
+            name: name.to_owned(),
             compute: 1,
             sms: 0,
             memory: gpu.memory,
@@ -94,10 +143,11 @@ impl PlacedGpu {
             })?;
         Ok(Self {
             gpu,
-            used: Use::Whole,
+            used,
             table: Arc::new(table.frozen()),
             profiles: vec![profile],
             foreign: Vec::new(),
+            aside: None,
         })
     }
 
@@ -175,6 +225,13 @@ impl PlacedGpu {
         held
     }
 
+    /// Memory slices of the GPU: the end of the placement that ends last.
+    #[must_use]
+    pub fn grid(&self) -> u32 {
+        let places = self.profiles.iter().flat_map(|profile| &profile.placements);
+        places.map(|place| place.start + place.size).max().unwrap_or(1)
+    }
+
     /// The driver's name of a profile id.
     #[must_use]
     pub fn profile_name(&self, id: u32) -> String {
@@ -188,20 +245,24 @@ impl PlacedGpu {
     #[must_use]
     pub fn notice(&self) -> Option<String> {
         let index = self.gpu.index;
+        if let Some(aside) = &self.aside {
+            return Some(format!("GPU {index} is put aside: {}", aside.why));
+        }
         match self.used {
             Use::Reshaped => None,
             Use::Existing => Some(format!(
                 "MIG of GPU {index} may not be changed by this user; idle slices that exist are used"
             )),
+            Use::Soft => Some(super::soft::notice(&self.gpu)),
             Use::Whole => Some(match self.gpu.mode {
-                crate::node::MigMode::Absent => {
+                MigMode::Absent => {
                     format!("GPU {index} has no MIG: jobs get it whole, one at a time")
                 }
-                crate::node::MigMode::Pending { .. } => format!(
+                MigMode::Pending { .. } => format!(
                     "the MIG mode of GPU {index} changes at its next reset: until then jobs get it whole, one at a time"
                 ),
                 _ => format!(
-                    "MIG is off on GPU {index}: jobs get it whole, one at a time (`nvidia-smi -i {index} -mig 1` turns it on)"
+                    "MIG is off on GPU {index}: jobs get it whole, one at a time (`migm node enable-mig --device {index}` turns it on)"
                 ),
             }),
         }

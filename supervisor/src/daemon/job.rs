@@ -7,6 +7,7 @@ use migm_shared::ids::{AttemptId, JobId};
 use migm_shared::page::DeviceReading;
 
 use super::forecast::Track;
+use super::learnt::Learnt;
 use super::page::JobPage;
 use super::process::ProcessId;
 use super::state::JobRecord;
@@ -45,6 +46,8 @@ pub struct Job {
     pub ending: Option<Ending>,
     /// What the running attempt has told.
     pub track: Track,
+    /// What is known of its program, and what was decided on it.
+    pub learnt: Learnt,
     /// Device bytes that it is known to need; 0 when nothing is known.
     pub need: u64,
     /// Largest unaccounted device bytes seen.
@@ -97,6 +100,7 @@ impl Job {
             processes: BTreeMap::new(),
             ending: None,
             track: Track::new(Method::default()),
+            learnt: Learnt::default(),
             unaccounted: None,
             told_peak: 0,
             figures: Figures::default(),

@@ -1,10 +1,12 @@
-//! The thread that talks with the driver. A create takes a third of a second and a destroy may wait for
+//! The threads that talk with the driver. A create takes a third of a second and a destroy may wait for
 //! seconds, while frames must not wait: so the owner sends [`Order`]s here and hears [`Answer`]s.
 //!
-//! Orders are carried out in the order given, and each is answered once. Between them, every
-//! `sample` period, the memory of the watched slices is measured, and less often it is looked whether
-//! instances came or went without us.
+//! Each GPU has a thread of its own ([`tend`](super::tend)), so that one which hangs or fails holds up no
+//! other: it makes and removes that GPU's instances, in the order told, answers each order once, and looks
+//! now and then whether instances came or went without us and whether the GPU is still there. One more
+//! thread measures: every `sample` period the memory of the watched slices, and energy when asked.
 
+use std::collections::BTreeMap;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -13,12 +15,12 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use migm_shared::ids::{BatchId, Incarnation, JobId};
 
+use super::gpus::PlacedGpu;
 use super::page::JobPage;
+use super::tend::{Tended, Tender};
 use crate::layout::{Placement, Profile};
+use crate::node::soft::{self, Ours, Room};
 use crate::node::{Instance, Node, NodeError};
-
-/// How often it is looked whether instances came or went.
-const SURVEY: Duration = Duration::from_secs(2);
 
 /// A wish of the owner.
 #[derive(Debug)]
@@ -54,6 +56,13 @@ pub enum Order {
     },
     /// List the instances at once instead of at the next round.
     Survey,
+    /// What can leases on a shared GPU have together?
+    Room {
+        /// NVML's index of the GPU.
+        gpu: u32,
+        /// Whose memory is leased.
+        ours: Ours,
+    },
     /// Which processes does NVML list on the device?
     Occupants {
         /// Whose slice.
@@ -94,6 +103,13 @@ pub enum Device {
     Slice(String),
     /// A whole GPU by NVML's index.
     Whole(u32),
+    /// These processes' part of a GPU that others use too.
+    Shared {
+        /// NVML's index.
+        gpu: u32,
+        /// The job's processes.
+        pids: Vec<u32>,
+    },
 }
 
 /// What came of an order, or what was seen.
@@ -122,6 +138,13 @@ pub enum Answer {
         /// Millijoules over all GPUs; `None` where one has no counter.
         millijoules: Option<u64>,
     },
+    /// Of [`Order::Room`].
+    Room {
+        /// NVML's index of the GPU.
+        gpu: u32,
+        /// What there is.
+        room: Result<Room, NodeError>,
+    },
     /// Of [`Order::Occupants`].
     Occupants {
         /// Whose slice.
@@ -147,62 +170,121 @@ pub enum Answer {
         /// Ids of those on which NVML lists a process.
         occupied: Vec<u32>,
     },
+    /// A GPU is lost, or fails so often that it is put aside. Until it is [`Answer::Back`] nothing is seen
+    /// of it.
+    Aside {
+        /// NVML's index.
+        gpu: u32,
+        /// What it did.
+        why: Trouble,
+    },
+    /// A GPU that was put aside answers again, as it is now. All its instances count as foreign.
+    Back(Box<PlacedGpu>),
+}
+
+impl Trouble {
+    /// Of an error after which nothing else is worth trying on the GPU.
+    #[must_use]
+    pub fn of(error: &NodeError) -> Option<Self> {
+        if error.is_gpu_lost() {
+            Some(Self::Lost(error.clone()))
+        } else if error.needs_reset() {
+            Some(Self::NeedsReset(error.clone()))
+        } else {
+            None
+        }
+    }
+}
+
+/// Why a GPU is put aside.
+#[derive(Clone, Debug)]
+pub enum Trouble {
+    /// The driver says that it is gone.
+    Lost(NodeError),
+    /// The driver does nothing with it before a reset.
+    NeedsReset(NodeError),
+    /// It has refused to be read several times in a row.
+    Failing(NodeError),
+    /// Its MIG mode is another than it was: it is read anew.
+    ModeChanged,
 }
 
 /// The owner's end.
 #[derive(Debug)]
 pub struct Machine {
-    orders: Option<Sender<Order>>,
+    gpus: BTreeMap<u32, Sender<Order>>,
+    measuring: Option<Sender<Order>>,
     answers: Receiver<Answer>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Machine {
-    /// Starts the thread. `wake` is called after each answer. GPUs in `surveyed` have instances.
+    /// Starts the threads. `wake` is called after each answer.
     ///
     /// # Errors
     /// The system gives no thread.
     pub fn start(
-        node: Box<dyn Node>,
-        gpus: Vec<u32>,
-        surveyed: Vec<u32>,
+        node: Arc<dyn Node>,
+        gpus: Vec<Tended>,
         sample: Duration,
-        wake: impl Fn() + Send + 'static,
+        wake: impl Fn() + Send + Sync + 'static,
     ) -> std::io::Result<Self> {
-        let (orders, incoming) = unbounded();
         let (outgoing, answers) = unbounded();
-        let worker = Worker {
-            node,
-            gpus,
-            surveyed,
+        let wake = Arc::new(wake);
+        let say = move || {
+            let (outgoing, wake) = (outgoing.clone(), Arc::clone(&wake));
+            move |answer: Answer| {
+                if outgoing.send(answer).is_ok() {
+                    wake();
+                }
+            }
+        };
+        let (measuring, incoming) = unbounded();
+        let gauge = Gauge {
+            node: Arc::clone(&node),
+            gpus: gpus.iter().map(|gpu| gpu.index).collect(),
             sample,
             watched: Vec::new(),
-            surveyed_at: Some(Instant::now()),
             measured_at: None,
             readings: HashMap::new(),
         };
-        let thread = std::thread::Builder::new()
-            .name("machine".to_owned())
-            .spawn(move || {
-                worker.run(&incoming, |answer| {
-                    if outgoing.send(answer).is_ok() {
-                        wake();
-                    }
-                });
-            })?;
-        Ok(Self {
-            orders: Some(orders),
+        let answer = say();
+        let mut machine = Self {
+            gpus: BTreeMap::new(),
+            measuring: Some(measuring),
             answers,
-            thread: Some(thread),
-        })
+            threads: vec![spawn("gauge".to_owned(), move || gauge.run(&incoming, answer))?],
+        };
+        for tended in gpus {
+            let (orders, incoming) = unbounded();
+            machine.gpus.insert(tended.index, orders);
+            let name = format!("gpu {}", tended.index);
+            let tender = Tender::new(Arc::clone(&node), tended);
+            let answer = say();
+            machine
+                .threads
+                .push(spawn(name, move || tender.run(&incoming, answer))?);
+        }
+        Ok(machine)
     }
 
     /// Hands over an order.
     pub fn order(&self, order: Order) {
-        if let Some(orders) = &self.orders
-            && orders.send(order).is_err()
-        {
-            tracing::error!("the machine thread has ended; an order is lost");
+        let to = match &order {
+            Order::Create { gpu, .. }
+            | Order::Destroy { gpu, .. }
+            | Order::Occupants { gpu, .. }
+            | Order::Room { gpu, .. } => self.gpus.get(gpu),
+            Order::Watch(_) | Order::Energy { .. } => self.measuring.as_ref(),
+            Order::Survey => {
+                for orders in self.gpus.values() {
+                    let _ = orders.send(Order::Survey);
+                }
+                return;
+            }
+        };
+        if to.is_none_or(|orders| orders.send(order).is_err()) {
+            tracing::error!("the thread that an order is for has ended; the order is lost");
         }
     }
 
@@ -212,11 +294,16 @@ impl Machine {
     }
 }
 
+fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name).spawn(run)
+}
+
 impl Drop for Machine {
-    /// Waits for the order in hand.
+    /// Waits for the orders in hand.
     fn drop(&mut self) {
-        self.orders = None;
-        if let Some(thread) = self.thread.take() {
+        self.measuring = None;
+        self.gpus.clear();
+        for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
     }
@@ -225,13 +312,12 @@ impl Drop for Machine {
 /// The least time between two readings that are set against each other.
 const CONFIRM: Duration = Duration::from_millis(50);
 
-struct Worker {
-    node: Box<dyn Node>,
+/// Measures.
+struct Gauge {
+    node: Arc<dyn Node>,
     gpus: Vec<u32>,
-    surveyed: Vec<u32>,
     sample: Duration,
     watched: Vec<Watched>,
-    surveyed_at: Option<Instant>,
     measured_at: Option<Instant>,
     /// The last reading of each watched job.
     readings: HashMap<JobId, Reading>,
@@ -271,7 +357,7 @@ impl Reading {
     }
 }
 
-impl Worker {
+impl Gauge {
     fn run(mut self, orders: &Receiver<Order>, mut answer: impl FnMut(Answer)) {
         loop {
             let pause = self.pause();
@@ -295,31 +381,11 @@ impl Worker {
                 }
                 self.measured_at = Some(Instant::now());
             }
-            if self.surveyed_at.is_none_or(|last| last.elapsed() >= SURVEY) {
-                self.surveyed
-                    .iter()
-                    .filter_map(|&gpu| self.survey(gpu))
-                    .for_each(&mut answer);
-                self.surveyed_at = Some(Instant::now());
-            }
         }
     }
 
     fn carry_out(&mut self, order: Order) -> Option<Answer> {
-        Some(match order {
-            Order::Create {
-                slice,
-                gpu,
-                profile,
-                placement,
-            } => Answer::Created {
-                slice,
-                result: self.node.create(gpu, &profile, placement),
-            },
-            Order::Destroy { slice, gpu, gi } => Answer::Destroyed {
-                slice,
-                result: self.node.destroy(gpu, gi),
-            },
+        match order {
             Order::Watch(watched) => {
                 self.watched = watched;
                 let watched = &self.watched;
@@ -327,42 +393,18 @@ impl Worker {
                     .retain(|job, _| watched.iter().any(|on| on.job == *job));
                 // At once: a short job may be over at the next round.
                 self.measured_at = None;
-                return None;
+                None
             }
-            Order::Survey => {
-                self.surveyed_at = None;
-                return None;
-            }
-            Order::Energy { batch, moment } => Answer::Energy {
+            Order::Energy { batch, moment } => Some(Answer::Energy {
                 batch,
                 moment,
                 millijoules: self.energy(),
-            },
-            Order::Occupants { job, gpu, gi } => Answer::Occupants {
-                job,
-                pids: self.node.processes(gpu).map(|list| {
-                    let on_it = list.iter().filter(|process| gi.is_none() || process.gi == gi);
-                    on_it.map(|process| process.pid).collect()
-                }),
-            },
-        })
-    }
-
-    fn survey(&self, gpu: u32) -> Option<Answer> {
-        let seen = self
-            .node
-            .instances(gpu)
-            .and_then(|instances| Ok((instances, self.node.processes(gpu)?)));
-        match seen {
-            Ok((instances, processes)) => Some(Answer::Seen {
-                gpu,
-                instances,
-                occupied: processes.iter().filter_map(|process| process.gi).collect(),
             }),
-            Err(error) => {
-                tracing::warn!(gpu, %error, "cannot list instances");
-                None
-            }
+            Order::Create { .. }
+            | Order::Destroy { .. }
+            | Order::Occupants { .. }
+            | Order::Room { .. }
+            | Order::Survey => None,
         }
     }
 
@@ -392,12 +434,16 @@ impl Worker {
     /// in between would look like memory of the context.
     fn measure(&mut self, on: &Watched) -> Option<Answer> {
         let before = on.page.reserved();
-        let memory = match &on.device {
-            Device::Slice(uuid) => self.node.slice_memory(uuid),
-            Device::Whole(gpu) => self.node.memory(*gpu),
+        let used = match &on.device {
+            Device::Slice(uuid) => self.node.slice_memory(uuid).map(|memory| memory.used),
+            Device::Whole(gpu) => self.node.memory(*gpu).map(|memory| memory.used),
+            Device::Shared { gpu, pids } => match soft::used_by(self.node.as_ref(), *gpu, pids) {
+                Ok(used) => Ok(used?),
+                Err(error) => Err(error),
+            },
         };
-        let used = match memory {
-            Ok(memory) => memory.used,
+        let used = match used {
+            Ok(used) => used,
             Err(error) => {
                 tracing::debug!(job = %on.job, %error, "no memory reading");
                 return None;

@@ -6,7 +6,7 @@
 //!    `Submit`, with the mapped counter page ([`page`]), to the [`owner`]. The owner is plain state: it does
 //!    no I/O, and each event leaves orders and outputs behind.
 //! 2. The scheduler says `Create`. The state file ([`state`]) is written first, then the order goes to the
-//!    thread that talks with the driver ([`machine`]), so that no frame waits for it.
+//!    GPU's own thread ([`machine`], [`tend`]), so that no frame waits for it.
 //! 3. The slice has been read back: `Created`, then `Grant`, which is in the state file before the runner
 //!    hears of it.
 //! 4. The job's processes say hello and get the page. Their samples feed the attempt's track
@@ -18,6 +18,7 @@
 //! and waits for the runners to come back.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -32,14 +33,17 @@ mod actions;
 mod attempts;
 pub mod batch;
 mod batches;
+mod clear;
 pub mod config;
 pub mod connection;
+pub mod decisions;
 pub mod error;
 pub mod event_loop;
 mod existing;
 pub mod forecast;
 pub mod gpus;
 pub mod job;
+pub mod learnt;
 pub mod machine;
 pub mod owner;
 pub mod page;
@@ -47,11 +51,15 @@ pub mod process;
 pub mod recover;
 mod reports;
 mod requests;
+mod siblings;
 pub mod slices;
 pub mod socket;
+mod soft;
 pub mod state;
 mod status;
 pub mod systemd;
+pub mod tend;
+mod trouble;
 
 use config::Config;
 use error::DaemonError;
@@ -61,6 +69,7 @@ use machine::Machine;
 use owner::{Owner, Settings};
 use socket::{Lock, beside};
 use state::{SimulatedState, State};
+use tend::Tended;
 
 /// How a supervisor is started.
 #[derive(Clone, Debug, Default)]
@@ -96,18 +105,26 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
     let mut state = State::read(&state_path)?;
 
     let simulated = match &options.sim {
-        Some(spec) => Some(simulate(options, spec, &path, &mut state)?),
+        Some(spec) => Some(simulate(
+            options,
+            spec,
+            config.mode.wants_mig(),
+            &path,
+            &mut state,
+        )?),
         None => None,
     };
-    let node: Box<dyn Node> = match &simulated {
-        Some(gpu) => Box::new(gpu.node()?),
-        None => Box::new(Nvml::system()?),
+    let node: Arc<dyn Node> = match &simulated {
+        Some(gpu) => Arc::new(gpu.node()?),
+        None => Arc::new(Nvml::system()?),
     };
     let time_scale = match &simulated {
         Some(gpu) => Some(gpu.time_scale()?),
         None => sim::behind_the_loader(),
     };
-    let mut gpus = read_gpus(node.as_ref())?;
+    let driver = node.driver()?;
+    let policy = options.policy.unwrap_or(config.policy);
+    let mut gpus = read_gpus(node.as_ref(), &driver, &config, policy)?;
     let slices = recover::adopt(node.as_ref(), &state, &mut gpus);
     let settings = Settings {
         private: options.private,
@@ -125,15 +142,15 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
         config,
     };
     let sample = Duration::from_millis(settings.config.sample_ms);
-    let indices = |wanted: &dyn Fn(&PlacedGpu) -> bool| -> Vec<u32> {
-        gpus.iter()
-            .filter(|gpu| wanted(gpu))
-            .map(|gpu| gpu.gpu.index)
-            .collect()
-    };
-    let (all, cut) = (indices(&|_| true), indices(&|gpu| gpu.used != Use::Whole));
-    let machine = Machine::start(node, all, cut, sample, base.wake())
-        .map_err(DaemonError::system("starting the machine thread"))?;
+    let tended = gpus.iter().map(|gpu| Tended {
+        index: gpu.gpu.index,
+        cut: !matches!(gpu.used, Use::Whole | Use::Soft),
+        aside: gpu.aside.is_some(),
+        driver: driver.clone(),
+        shared: settings.config.mode.shares(policy),
+    });
+    let machine = Machine::start(node, tended.collect(), sample, base.wake())
+        .map_err(DaemonError::system("starting the threads of the GPUs"))?;
     let owner = Owner::new(settings, gpus, slices, state, monotonic());
     // Before anyone is served, so that a simulated GPU is found again whatever happens.
     owner.state().write(&state_path)?;
@@ -174,10 +191,11 @@ fn links(socket: &Path) -> PathBuf {
 }
 
 /// The GPU of the state file if it is still there and is the one asked for, else a fresh one. A simulated
-/// GPU is ours: MIG is on from the start.
+/// GPU is ours: MIG is on from the start, where the mode is one that has slices made.
 fn simulate(
     options: &Options,
     spec: &str,
+    mig: bool,
     socket: &Path,
     state: &mut State,
 ) -> Result<SimulatedGpu, DaemonError> {
@@ -197,7 +215,7 @@ fn simulate(
     }
     // Slices and leases on a GPU that is gone are gone too; numbers are still never used twice.
     *state = State::fresh(state.next_job, state.next_slice, state.next_batch);
-    let gpu = SimulatedGpu::create(&folder, spec, true, options.time_scale.unwrap_or(0.0))
+    let gpu = SimulatedGpu::create(&folder, spec, mig, options.time_scale.unwrap_or(0.0))
         .inspect_err(|_| drop(std::fs::remove_dir_all(&folder)))?;
     state.simulated = Some(SimulatedState {
         spec: spec.to_owned(),
@@ -206,15 +224,36 @@ fn simulate(
     Ok(gpu)
 }
 
-/// All GPUs that can be used. One that cannot is left out, and said so; that is an error only if it leaves
-/// none.
-fn read_gpus(node: &dyn Node) -> Result<Vec<PlacedGpu>, DaemonError> {
-    let driver = node.driver()?;
-    let mut usable = Vec::new();
+/// All GPUs that the configuration takes. One that cannot be read is put aside, and said so; it is an error only if
+/// none can be.
+fn read_gpus(
+    node: &dyn Node,
+    driver: &str,
+    config: &Config,
+    policy: Policy,
+) -> Result<Vec<PlacedGpu>, DaemonError> {
+    let mut found = Vec::new();
+    let mut usable = false;
     let mut last = None;
-    for gpu in node.gpus()? {
-        let index = gpu.index;
-        match PlacedGpu::read(node, gpu, &driver) {
+    let mut left_out = false;
+    for index in 0..node.count()? {
+        let gpu = node.gpu(index);
+        if let Ok(gpu) = &gpu
+            && !config.mode.takes(gpu.mode)
+        {
+            tracing::info!(
+                gpu = index,
+                mode = gpu.mode.word(),
+                wanted = config.mode.word(),
+                "left out, as configured"
+            );
+            left_out = true;
+            continue;
+        }
+        let read = gpu
+            .map_err(GpuError::from)
+            .and_then(|gpu| PlacedGpu::read(node, gpu, driver, config.mode.shares(policy)));
+        match read {
             Ok(gpu) => {
                 tracing::info!(
                     gpu = index,
@@ -223,19 +262,22 @@ fn read_gpus(node: &dyn Node) -> Result<Vec<PlacedGpu>, DaemonError> {
                     foreign = gpu.foreign.len(),
                     "found a GPU"
                 );
-                usable.push(gpu);
+                usable = true;
+                found.push(gpu);
             }
             Err(error) => {
-                tracing::error!(gpu = index, %error, "a GPU cannot be used");
+                tracing::error!(gpu = index, %error, "a GPU cannot be used and is put aside");
+                found.push(PlacedGpu::unreadable(index, &error).map_err(DaemonError::Layout)?);
                 last = Some(error);
             }
         }
     }
-    match (usable.is_empty(), last) {
-        (false, _) => Ok(usable),
-        (true, Some(GpuError::Node(error))) => Err(error.into()),
-        (true, Some(error @ GpuError::Layout { .. })) => Err(DaemonError::Layout(error)),
-        (true, None) => Err(DaemonError::NoGpu),
+    match (usable, last) {
+        (true, _) => Ok(found),
+        (false, Some(GpuError::Node(error))) => Err(error.into()),
+        (false, Some(error @ GpuError::Layout { .. })) => Err(DaemonError::Layout(error)),
+        (false, None) if left_out => Err(DaemonError::OtherMode(config.mode.word())),
+        (false, None) => Err(DaemonError::NoGpu),
     }
 }
 

@@ -13,6 +13,7 @@ use migm_shared::report::{Answer, Welcome};
 use nix::sys::signal::Signal;
 
 use super::batch::{Batch, NodeFacts};
+use super::clear::Clearing;
 use super::config::Config;
 use super::connection::Credentials;
 use super::error::DaemonError;
@@ -20,8 +21,10 @@ use super::gpus::{PlacedGpu, Use};
 use super::job::{Job, Peer};
 use super::machine::{Order, Watched};
 use super::slices::{Origin, Slice, stranger};
-use super::state::{SimulatedState, State, Step};
-use crate::control::{JobState, Reply};
+use super::soft::SoftLeases;
+use super::state::{SimulatedState, SliceRecord, State, Step};
+use super::trouble::Stuck;
+use crate::control::{About, JobState, Reply};
 use crate::schedule::{Event, GpuIndex, Need, Policy, Scheduler};
 
 /// Ended jobs that `migm status` still shows.
@@ -102,9 +105,12 @@ pub struct Owner {
     pub(super) jobs: BTreeMap<JobId, Job>,
     pub(super) batches: BTreeMap<BatchId, Batch>,
     pub(super) clients: HashMap<Peer, Client>,
+    /// What runners have said of programs whose jobs have not come yet.
+    pub(super) told: HashMap<Peer, About>,
     pub(super) outputs: Vec<Output>,
     pub(super) prompt: Vec<Output>,
     pub(super) orders: Vec<Order>,
+    pub(super) soft: SoftLeases,
     /// Orders without an answer that must come before the end.
     pub(super) unanswered: usize,
     pub(super) next_job: u64,
@@ -119,6 +125,12 @@ pub struct Owner {
     pub(super) forbidden: Option<String>,
     /// GPUs whose foreign instances are to be used and have not been looked at.
     pub(super) unsurveyed: BTreeSet<usize>,
+    /// Slices of ours on GPUs that are not here, by the state file.
+    pub(super) absent: Vec<SliceRecord>,
+    /// Slices that could not be removed.
+    pub(super) stuck: BTreeMap<Incarnation, Stuck>,
+    /// Requests to clear that the driver has not answered in full.
+    pub(super) clearing: Vec<Clearing>,
     pub(super) dirty: bool,
     pub(super) watch_changed: bool,
     pub(super) changed_jobs: BTreeSet<JobId>,
@@ -139,6 +151,7 @@ impl Owner {
         state: State,
         now: f64,
     ) -> Self {
+        let soft = SoftLeases::new(&settings.config);
         let mut owner = Self {
             scheduler: Scheduler::new(settings.policy, Incarnation(state.next_slice)),
             settings,
@@ -147,9 +160,11 @@ impl Owner {
             jobs: BTreeMap::new(),
             batches: BTreeMap::new(),
             clients: HashMap::new(),
+            told: HashMap::new(),
             outputs: Vec::new(),
             prompt: Vec::new(),
             orders: Vec::new(),
+            soft,
             unanswered: 0,
             next_job: state.next_job,
             next_slice: state.next_slice,
@@ -159,6 +174,9 @@ impl Owner {
             relaunch: 0.0,
             forbidden: None,
             unsurveyed: BTreeSet::new(),
+            absent: Vec::new(),
+            stuck: BTreeMap::new(),
+            clearing: Vec::new(),
             dirty: true,
             watch_changed: false,
             changed_jobs: BTreeSet::new(),
@@ -168,6 +186,19 @@ impl Owner {
             had_client: false,
             idle_since: None,
         };
+        let is_here = |record: &SliceRecord| owner.gpus.iter().any(|gpu| gpu.gpu.uuid == record.gpu_uuid);
+        owner.absent = state
+            .slices
+            .into_iter()
+            .filter(|record| !is_here(record))
+            .collect();
+        let is_left = |slice: &Slice| slice.origin == Origin::Left;
+        owner.stuck = owner
+            .slices
+            .iter()
+            .filter(|(_, slice)| is_left(slice))
+            .map(|(number, _)| (*number, Stuck::half_done()))
+            .collect();
         owner.context_cost = state.jobs.iter().filter_map(|job| job.unaccounted).max();
         owner.batches = state
             .batches
@@ -180,6 +211,7 @@ impl Owner {
             .map(|record| (record.id, Job::recovered(record, now)))
             .collect();
         owner.add_whole_gpus();
+        owner.adopt_leases();
         owner.find_leases();
         owner.feed(now);
         owner
@@ -188,7 +220,7 @@ impl Owner {
     /// Each GPU without instances is one slice; one that a job still holds keeps its number.
     fn add_whole_gpus(&mut self) {
         for (index, gpu) in self.gpus.iter().enumerate() {
-            if gpu.used != Use::Whole {
+            if gpu.used != Use::Whole || gpu.aside.is_some() {
                 continue;
             }
             let held = self
@@ -233,7 +265,7 @@ impl Owner {
         let there: Vec<Event> = self
             .slices
             .iter()
-            .filter(|(_, slice)| slice.step == Step::Ready)
+            .filter(|(_, slice)| slice.step == Step::Ready && self.gpus[slice.gpu].aside.is_none())
             .map(|(number, slice)| Self::slice_event(*number, slice))
             .collect();
         for event in there {
@@ -257,7 +289,7 @@ impl Owner {
     }
 
     /// Tells the scheduler to which GPUs the user restricts a job.
-    fn restrict(&mut self, job: JobId, now: f64) {
+    pub(super) fn restrict(&mut self, job: JobId, now: f64) {
         let list = self
             .jobs
             .get(&job)
@@ -281,6 +313,14 @@ impl Owner {
     }
 
     pub(super) fn slice_event(number: Incarnation, slice: &Slice) -> Event {
+        if let (Origin::Soft, Some(holder)) = (slice.origin, slice.job) {
+            return Event::SoftSlice {
+                slice: number,
+                gpu: GpuIndex(slice.gpu),
+                memory: slice.memory,
+                holder,
+            };
+        }
         Event::Slice {
             slice: number,
             gpu: GpuIndex(slice.gpu),
@@ -294,12 +334,23 @@ impl Owner {
     /// Tells the scheduler of a GPU and of what stands on it that no job gets.
     pub(super) fn tell_gpu(&mut self, index: usize, now: f64) {
         let gpu = &self.gpus[index];
+        if gpu.aside.is_some() {
+            return;
+        }
+        if gpu.used == Use::Soft {
+            let cut = self.soft.settings.cut(gpu.gpu.memory);
+            let gpu = GpuIndex(index);
+            return self.step(now, Event::SoftGpu { gpu, cut });
+        }
         let mut foreign = match gpu.used {
             Use::Reshaped => gpu.foreign_slots(),
-            Use::Existing | Use::Whole => Vec::new(),
+            Use::Existing | Use::Whole | Use::Soft => Vec::new(),
         };
-        let left = |slice: &&Slice| slice.gpu == index && slice.origin == Origin::Left;
-        foreign.extend(self.slices.values().filter(left).map(|slice| slice.slot));
+        // What nobody gets and takes room all the same.
+        let left = |(number, slice): &(&Incarnation, &Slice)| {
+            slice.gpu == index && (slice.origin == Origin::Left || self.is_clearing(**number))
+        };
+        foreign.extend(self.slices.iter().filter(left).map(|(_, slice)| slice.slot));
         let event = Event::Gpu {
             gpu: GpuIndex(index),
             table: gpu.table.clone(),
@@ -345,6 +396,7 @@ impl Owner {
         let Some(client) = self.clients.remove(&peer) else {
             return;
         };
+        self.told.remove(&peer);
         self.unwatch_batches(peer);
         match client.role {
             Role::Runner(id) => self.runner_gone(id, peer, now),
@@ -398,6 +450,7 @@ impl Owner {
         job.page = None;
         job.grant = None;
         let status = job.status();
+        self.tell_learnt(id);
         tracing::info!(job = %id, name = status.name, attempts = status.attempts.len(), "job is over");
         self.tell_runner(id, Reply::Finished(Box::new(status)));
         self.changed(id);
@@ -456,6 +509,7 @@ impl Owner {
                 .slices
                 .iter()
                 .filter_map(|(number, slice)| slice.record(*number, &self.gpus))
+                .chain(self.absent.iter().cloned())
                 .collect(),
             jobs: self.jobs.values().filter(kept).map(Job::record).collect(),
             batches: self.batches.values().map(Batch::record).collect(),
@@ -493,6 +547,7 @@ impl Owner {
             self.state().write(&self.settings.state_path)?;
             self.dirty = false;
         }
+        self.raise_caps();
         Ok((
             std::mem::take(&mut self.orders),
             std::mem::take(&mut self.outputs),
@@ -504,7 +559,10 @@ impl Owner {
         Some(Watched {
             job: job.id,
             attempt: job.attempt().attempt,
-            device: slice.device(&self.gpus)?,
+            device: match slice.origin {
+                Origin::Soft => self.shared_device(job, slice),
+                _ => slice.device(&self.gpus)?,
+            },
             page: job.page.clone()?,
         })
     }
@@ -515,6 +573,7 @@ impl Owner {
         self.look_for_orphans(now);
         if now - self.ticked >= 1.0 {
             self.ticked = now;
+            self.release_stuck(now);
             self.step(now, Event::Tick);
         }
         if !self.settings.private || self.stopping {

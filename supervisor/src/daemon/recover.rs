@@ -1,10 +1,13 @@
 //! What an earlier supervisor left: its slices are adopted, its half-done transitions finished or taken back.
 //!
-//! 1. `ready`, and the driver lists that instance at that place: ours, with or without its job.
+//! 1. `ready`, and the driver lists that instance at that place: ours, with or without its job. Its id is not
+//!    enough, since an id is a function of the place and is used again; a MIG device with another UUID than the
+//!    one noted is somebody else's, made after ours had gone.
 //! 2. `creating`: nothing stood at the place when it was asked for, so an instance of that kind there is
 //!    ours. Whole, it is adopted; without compute instance, it is removed.
 //! 3. `destroying`: whole, it is adopted as idle; without compute instance, it is removed.
 //! 4. Whatever is not named is foreign and stays as it is.
+//! 5. What is named on a GPU that cannot be read now stays named, until that GPU answers.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +16,7 @@ use migm_shared::ids::Incarnation;
 use super::gpus::PlacedGpu;
 use super::slices::{Origin, Slice};
 use super::state::{SliceRecord, State, Step};
-use crate::layout::Placement;
+use crate::layout::{Placement, Slot};
 use crate::node::{Instance, Node};
 
 /// Adopts what is ours, and takes it out of the foreign instances of `gpus`.
@@ -35,23 +38,30 @@ pub fn adopt(node: &dyn Node, state: &State, gpus: &mut [PlacedGpu]) -> BTreeMap
     slices
 }
 
-fn adopt_one(node: &dyn Node, record: &SliceRecord, index: usize, gpu: &mut PlacedGpu) -> Option<Slice> {
+/// The instance that a record of ours tells of, taken out of the foreign ones, with its slot in the GPU's table.
+pub(super) fn ours(record: &SliceRecord, gpu: &mut PlacedGpu) -> Option<(Slot, Instance)> {
     let placement = Placement {
         start: record.start,
         size: record.size,
     };
     let is_it = |one: &Instance| {
-        one.profile == record.profile && one.placement == placement && record.gi.is_none_or(|gi| gi == one.gi)
+        one.profile == record.profile
+            && one.placement == placement
+            && record.gi.is_none_or(|gi| gi == one.gi)
+            && (one.uuid.is_none() || record.uuid.is_none() || one.uuid == record.uuid)
     };
-    let Some(at) = gpu.foreign.iter().position(is_it) else {
+    let at = gpu.foreign.iter().position(is_it)?;
+    // One of a kind that the table does not have is left where it is.
+    let slot = gpu.slot(record.profile, placement)?;
+    Some((slot, gpu.foreign.remove(at)))
+}
+
+fn adopt_one(node: &dyn Node, record: &SliceRecord, index: usize, gpu: &mut PlacedGpu) -> Option<Slice> {
+    let Some((slot, instance)) = ours(record, gpu) else {
         tracing::info!(slice = %record.slice, start = record.start, "a slice of an earlier supervisor is gone");
         return None;
     };
-    let instance = gpu.foreign[at].clone();
-    let slot = gpu.slot(record.profile, placement);
-    let whole = !instance.cis.is_empty() && instance.uuid.is_some();
-    if let Some(slot) = slot.filter(|_| whole) {
-        gpu.foreign.remove(at);
+    if !instance.cis.is_empty() && instance.uuid.is_some() {
         tracing::info!(
             slice = %record.slice, gi = instance.gi, profile = gpu.profile_name(record.profile),
             start = record.start, step = ?record.step, "adopted a slice of an earlier supervisor"
@@ -61,14 +71,11 @@ fn adopt_one(node: &dyn Node, record: &SliceRecord, index: usize, gpu: &mut Plac
     // Half made or half removed: nobody can run on it, and only we know of it.
     match node.destroy(gpu.gpu.index, instance.gi) {
         Ok(()) => {
-            gpu.foreign.remove(at);
             tracing::info!(slice = %record.slice, gi = instance.gi, "removed a slice that was half done");
             None
         }
         Err(error) => {
             tracing::error!(slice = %record.slice, %error, "a half-done slice cannot be removed and is left");
-            let slot = slot?;
-            gpu.foreign.remove(at);
             let mut slice = Slice::there(index, gpu, slot, Origin::Left, &instance);
             slice.step = Step::Destroying;
             Some(slice)
@@ -158,6 +165,7 @@ mod tests {
             table: std::sync::Arc::new(Table::build(vec![profile.clone()], Rules::default()).unwrap()),
             profiles: vec![profile],
             foreign,
+            aside: None,
         }
     }
 
@@ -181,6 +189,7 @@ mod tests {
             start: placement.start,
             size: placement.size,
             step,
+            uuid: None,
         }
     }
 
@@ -268,6 +277,19 @@ mod tests {
         );
         assert!(slices.is_empty() && removed.is_empty());
         assert_eq!(foreign.len(), 1);
+    }
+
+    /// The instance id is the same, as it is a function of the place: only the UUID tells.
+    #[test]
+    fn what_somebody_made_in_the_place_of_ours_is_foreign() {
+        let mut ours = record(4, Some(8), AT_1, Step::Ready);
+        ours.uuid = Some("MIG-before".into());
+        let (slices, foreign, removed) = recover(vec![ours.clone()], vec![instance(8, AT_1, true)], false);
+        assert!(slices.is_empty() && removed.is_empty());
+        assert_eq!(foreign.len(), 1);
+        ours.uuid = Some("MIG-8".into());
+        let (slices, foreign, _) = recover(vec![ours], vec![instance(8, AT_1, true)], false);
+        assert_eq!((slices.len(), foreign.len()), (1, 0));
     }
 
     #[test]

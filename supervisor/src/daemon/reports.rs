@@ -4,14 +4,19 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use migm_shared::ids::{AttemptId, JobId};
-use migm_shared::report::{Answer, Event as Told, Hello, Report, Welcome};
+use migm_shared::report::{Event as Told, Hello, Report, Welcome};
+use migm_shared::units::Bytes;
 
-use super::forecast::Against;
+use super::forecast::{Against, Weighed};
+use super::gpus::{Use, WHOLE};
 use super::job::{Job, Peer};
 use super::owner::{Output, Owner, Role};
 use super::page::JobPage;
-use crate::control::{AttemptRecord, JobState, Submission};
-use crate::memory::Verdict;
+use super::slices::Origin;
+use super::soft::Raise;
+use crate::control::{AttemptRecord, Grant, Inputs, JobState, Stakes, Submission, Verdict};
+use crate::job::record::Clock;
+use crate::memory;
 use crate::schedule::{Event, Need};
 
 impl Owner {
@@ -30,6 +35,7 @@ impl Owner {
                         .map(|sample| sample.peak.max(sample.reserved))
                         .max();
                     job.told_peak = job.told_peak.max(peak.unwrap_or(0));
+                    job.learnt.seen.iterations = job.learnt.seen.iterations.max(job.track.iteration());
                     self.consider(id, now);
                 }
             }
@@ -43,9 +49,13 @@ impl Owner {
                 },
                 Role::Process(id),
             ) => {
-                let cap = self.raise(id, device, asked);
-                let answer = Answer { ticket, device, cap };
-                self.prompt.push(Output::Answer(peer, answer));
+                let raise = Raise {
+                    peer,
+                    ticket,
+                    device,
+                    asked,
+                };
+                self.raise(id, raise, now);
             }
             (_, _) => {
                 let why = "a report out of turn".to_owned();
@@ -172,25 +182,6 @@ impl Owner {
         }
     }
 
-    /// A job has come to its soft cap. It may have what its lease holds, and no more; the cap that holds from now
-    /// on, in bytes. The page is raised before the answer goes out, so that all its processes see it.
-    fn raise(&self, id: JobId, device: u32, asked: u64) -> u64 {
-        let Some(job) = self.jobs.get(&id) else { return 0 };
-        let Some(page) = &job.page else { return 0 };
-        let Ok(device) = usize::try_from(device) else {
-            return 0;
-        };
-        let counters = page.counters();
-        let needed = counters.charged(device).saturating_add(asked);
-        let leased = job.grant.as_ref().map_or(0, |grant| grant.memory);
-        if needed <= leased {
-            counters.raise_cap(device, needed);
-        }
-        let cap = counters.cap(device).unwrap_or(0);
-        tracing::info!(job = %id, asked, needed, leased, cap, "a job asks for more than its cap");
-        cap
-    }
-
     /// Finds what device a watched process is on.
     fn place_watched(&mut self, id: JobId, devices: &[(u32, [u8; 16])]) {
         let Some((_, first)) = devices.first() else { return };
@@ -206,13 +197,17 @@ impl Owner {
 
     /// Profile, start and memory of the device with these UUID bytes.
     fn device_with(&self, uuid: [u8; 16]) -> Option<(String, u32, u64)> {
-        for slice in self.slices.values() {
+        for slice in self.slices.values().filter(|slice| slice.origin != Origin::Soft) {
             if slice.uuid.as_deref().and_then(uuid_bytes) == Some(uuid) {
                 let profile = self.gpus[slice.gpu].table.profile(slice.slot.0);
                 return Some((profile.name.clone(), slice.slot.1.start, slice.memory));
             }
         }
         self.gpus.iter().find_map(|gpu| {
+            // It has no lease: what it can have is the GPU.
+            if gpu.used == Use::Soft && uuid_bytes(&gpu.gpu.uuid) == Some(uuid) {
+                return Some((WHOLE.to_owned(), 0, gpu.gpu.memory));
+            }
             let one = gpu
                 .foreign
                 .iter()
@@ -223,6 +218,7 @@ impl Owner {
 
     /// The driver's charge beyond what the job asked for has been measured.
     pub(super) fn measured(&mut self, id: JobId, attempt: u32, unaccounted: u64, now: f64) {
+        self.charge_contexts(id, attempt, unaccounted);
         let Some(job) = self.jobs.get_mut(&id) else { return };
         if !job.is_leased() || job.attempt().attempt != attempt || job.unaccounted >= Some(unaccounted) {
             return;
@@ -242,48 +238,91 @@ impl Owner {
             _ => return,
         };
         let besides = job.unaccounted.or(self.context_cost).unwrap_or(0);
+        let clock = Clock {
+            simulated: self.settings.simulated,
+            time_scale: self.settings.time_scale,
+        };
+        // Earlier runs tell of iterations; of a job that marks none now, the clock must tell.
+        let horizon = job.learnt.horizon().filter(|_| job.track.iteration() > 0);
         let weighed = job.track.weigh(Against {
-            iterations: job.submission.iterations,
+            iterations: job.submission.iterations.or(horizon),
             slice: memory,
             unaccounted: besides,
-            work_done: job.attempts.last().map_or(0.0, |last| now - last.start),
-            relaunch: self.relaunch,
+            work_done: job
+                .attempts
+                .last()
+                .map_or(0.0, |last| clock.seconds(now - last.start)),
+            relaunch: clock.seconds(self.relaunch),
+            kept: job.learnt.kept(),
+            history_peak: job.learnt.expected(),
         });
-        let Some(weighed) = weighed else { return };
+        let Some(Weighed { inputs, verdict }) = weighed else {
+            return;
+        };
+        job.learnt.see(&inputs);
+        let verdict = job.by_history(verdict, &inputs);
         // A forecast made near the end of a job is no feat. Kept is the one that was acted on, or the first
         // that could have been.
-        let is_move = matches!(weighed.verdict, Verdict::Move { .. });
-        if is_move || (weighed.converged && job.predicted.is_none()) {
-            job.predicted = Some(weighed.peak);
+        let is_move = matches!(verdict, memory::Verdict::Move { .. });
+        if is_move || (inputs.settled && job.predicted.is_none()) {
+            job.predicted = Some(inputs.peak);
         }
-        let (need, why) = match weighed.verdict {
-            Verdict::Stay { reason } => {
-                tracing::debug!(job = %id, reason, "decision: stay");
-                return;
+        let (need, why) = match verdict {
+            memory::Verdict::Stay { reason } => {
+                let reason = match inputs.stakes {
+                    Some(Stakes { wait: Some(_), .. }) => format!("it moves later: {reason}"),
+                    Some(stakes) if stakes.staying <= stakes.moving => {
+                        format!("a move costs more: {reason}")
+                    }
+                    _ => reason,
+                };
+                return self.decide(id, now, Verdict::Stay, reason, Some(inputs));
             }
-            Verdict::Move { need_bytes, reason } => (need_bytes, reason),
+            memory::Verdict::Move { need_bytes, reason } => (need_bytes, reason),
         };
         if job.state == JobState::Watched {
+            self.decide(
+                id,
+                now,
+                Verdict::Cannot,
+                format!("only watched: {why}"),
+                Some(inputs),
+            );
             self.warn_watched(id, &why);
             return;
         }
         if !job.submission.movable {
-            let note = format!("{why}; it is not moved, since its standard input cannot be read twice");
-            if job.note.as_deref() != Some(note.as_str()) {
-                tracing::info!(job = %id, note, "forecast");
-                job.note = Some(note);
+            if self.grow_only(id, need, now) {
+                return self.decide(id, now, Verdict::Grow, why, Some(inputs));
             }
-            return;
+            let Some(job) = self.jobs.get_mut(&id) else { return };
+            let note = format!("{why}; it is not moved, since its standard input cannot be read twice");
+            job.note = Some(note);
+            let reason = format!("its standard input cannot be read twice: {why}");
+            return self.decide(id, now, Verdict::Cannot, reason, Some(inputs));
         }
-        tracing::info!(job = %id, need, slice = memory, unaccounted = besides, why, "decision: move");
         job.need = need;
         let need = Need { device_bytes: need };
         self.step(now, Event::Forecast { job: id, need });
-        if let Some(note) = self.scheduler.note(id).map(str::to_owned)
-            && let Some(job) = self.jobs.get_mut(&id)
-        {
+        let note = self.scheduler.note(id).map(str::to_owned);
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let is_soft = |grant: &Grant| {
+            let slice = self.slices.get(&grant.slice);
+            slice.is_some_and(|slice| slice.origin == Origin::Soft)
+        };
+        let verdict = match job.state {
+            JobState::Moving => Verdict::Move,
+            _ if job.grant.as_ref().is_some_and(is_soft) => Verdict::Grow,
+            _ => Verdict::Cannot,
+        };
+        let reason = match &note {
+            Some(note) => format!("{note}: {why}"),
+            None => why,
+        };
+        if let Some(note) = note {
             job.note = Some(note);
         }
+        self.decide(id, now, verdict, reason, Some(inputs));
     }
 
     /// A watched process cannot be moved. It is signalled if the configuration says so, once.
@@ -302,6 +341,26 @@ impl Owner {
             self.outputs.extend(pids.map(|pid| Output::Signal(pid, signal)));
         }
         self.changed(id);
+    }
+}
+
+impl Job {
+    /// What earlier runs of the same command came to weighs more than a line through a few points of this one,
+    /// until this one exceeds it.
+    fn by_history(&self, verdict: memory::Verdict, inputs: &Inputs) -> memory::Verdict {
+        let memory::Verdict::Move { need_bytes, reason } = verdict else {
+            return verdict;
+        };
+        let room = inputs.slice.saturating_sub(inputs.unaccounted);
+        match inputs.history_peak {
+            Some(peak) if peak <= room && self.told_peak <= peak => memory::Verdict::Stay {
+                reason: format!(
+                    "earlier runs fit: the same command has peaked at {} at most, margin included; {reason}",
+                    Bytes(peak)
+                ),
+            },
+            _ => memory::Verdict::Move { need_bytes, reason },
+        }
     }
 }
 

@@ -17,7 +17,10 @@ impl Owner {
     pub fn request(&mut self, peer: Peer, request: Request, descriptor: Option<OwnedFd>, now: f64) {
         if let Some(client) = self.clients.get_mut(&peer) {
             client.role = match (client.role, &request) {
-                (Role::Unknown | Role::Onlooker, Request::Status) => Role::Onlooker,
+                (
+                    Role::Unknown | Role::Onlooker,
+                    Request::Status | Request::Grids | Request::Explain { .. },
+                ) => Role::Onlooker,
                 (Role::Unknown | Role::Onlooker, _) => Role::Command,
                 (role, _) => role,
             };
@@ -63,6 +66,13 @@ impl Owner {
             Request::StartBatch { batch } => self.start_batch(peer, batch, now),
             Request::WatchBatch { batch } => self.watch_batch(peer, batch, now),
             Request::Shutdown => self.shut_down(peer),
+            Request::Clear { device } => self.clear(peer, device, now),
+            Request::Grids => {
+                let grids = self.gpus.iter().map(super::gpus::PlacedGpu::grid).collect();
+                self.reply(peer, Reply::Grids(grids));
+            }
+            Request::About(about) => self.about(peer, about),
+            Request::Explain { job } => self.explain(peer, job),
         }
     }
 
@@ -111,6 +121,8 @@ impl Owner {
         job.state = if held { JobState::Held } else { JobState::Waiting };
         self.jobs.insert(id, job);
         self.set_role(peer, Role::Runner(id));
+        self.restrict(id, now);
+        self.size_first(id, peer, now);
         let notices: Vec<String> = self
             .gpus
             .iter()
@@ -227,6 +239,8 @@ impl Owner {
         if job.leader.is_none() {
             job.leader = held.pid.and_then(ProcessId::of);
         }
+        self.learn_again(id, peer, now);
+        let Some(job) = self.jobs.get(&id) else { return };
         let (state, attempt) = (job.state, job.attempt());
         let missed = job.grant.clone().filter(|_| held.grant.is_none());
         let reason = job.note.clone().unwrap_or_default();

@@ -19,6 +19,8 @@ pub enum Origin {
     Existing,
     /// A whole GPU.
     Whole,
+    /// Bytes of a shared GPU.
+    Soft,
 }
 
 /// One slice.
@@ -69,6 +71,16 @@ impl Slice {
         }
     }
 
+    /// So many bytes of a shared GPU.
+    #[must_use]
+    pub fn soft(index: usize, gpu: &PlacedGpu, memory: u64) -> Self {
+        Self {
+            origin: Origin::Soft,
+            memory,
+            ..Self::whole(index, gpu)
+        }
+    }
+
     /// One that is there, as read from the driver.
     #[must_use]
     pub fn there(index: usize, gpu: &PlacedGpu, slot: Slot, origin: Origin, instance: &Instance) -> Self {
@@ -115,6 +127,7 @@ impl Slice {
             start: self.slot.1.start,
             size: self.slot.1.size,
             step: self.step,
+            uuid: self.uuid.clone(),
         })
     }
 

@@ -88,6 +88,10 @@ pub struct SliceRecord {
     pub size: u32,
     /// How far it is.
     pub step: Step,
+    /// UUID of its MIG device, once the driver has told it. Another one at the same place is proof that the
+    /// slice is not ours any more; the same one proves nothing, since UUIDs repeat.
+    #[serde(default)]
+    pub uuid: Option<String>,
 }
 
 /// A job.
@@ -245,6 +249,7 @@ mod tests {
             start: 6,
             size: 1,
             step: Step::Creating,
+            uuid: None,
         });
         state.write(&path).unwrap();
         assert_eq!(State::read(&path).unwrap(), state);
@@ -266,6 +271,7 @@ mod tests {
             start: 6,
             size: 1,
             step: Step::Ready,
+            uuid: None,
         });
         state.write(&path).unwrap();
         assert_eq!(State::read(&path).unwrap(), State::fresh(5, 6, 7));

@@ -1,6 +1,7 @@
 //! What `migm status` shows.
 
-use super::gpus::PlacedGpu;
+use super::event_loop::monotonic;
+use super::gpus::{PlacedGpu, SOFT, Use};
 use super::job::Peer;
 use super::owner::Owner;
 use super::slices::{Origin, Slice};
@@ -30,7 +31,7 @@ impl Owner {
         }
     }
 
-    fn job_status(&self, job: &super::job::Job) -> JobStatus {
+    pub(super) fn job_status(&self, job: &super::job::Job) -> JobStatus {
         let mut status = job.status();
         if job.state == JobState::Waiting {
             let why = self.scheduler.why_waiting(job.id);
@@ -48,7 +49,10 @@ impl Owner {
                 profile: gpu.table.profile(slice.slot.0).name.clone(),
                 start: slice.slot.1.start,
                 size: slice.slot.1.size,
-                state: slice.word().to_owned(),
+                state: match self.why_stuck(*number, monotonic()) {
+                    Some(_) if slice.job.is_none() => "stuck".to_owned(),
+                    _ => slice.word().to_owned(),
+                },
                 incarnation: Some(*number),
                 uuid: slice.uuid.clone(),
                 memory: slice.memory,
@@ -80,7 +84,11 @@ impl Owner {
         GpuStatus {
             name: gpu.gpu.name.clone(),
             uuid: gpu.gpu.uuid.clone(),
-            mode: gpu.gpu.mode.word().to_owned(),
+            mode: match (&gpu.aside, gpu.used) {
+                (Some(aside), _) => aside.word.to_owned(),
+                (None, Use::Soft) => SOFT.to_owned(),
+                (None, _) => gpu.gpu.mode.word().to_owned(),
+            },
             slices,
         }
     }

@@ -1,10 +1,17 @@
 //! What the runner sets in a program's environment because the user asked for it, and the list of all that it sets.
 
+use std::borrow::Cow;
+use std::ffi::OsStr;
 use std::fmt::Write as _;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::str::FromStr;
 
 use migm_shared::clock::{self, Mark};
 use migm_shared::units::{Bytes, UnitError};
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::Mode;
 
 /// A soft cap as the interposer reads it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -25,6 +32,68 @@ impl FromStr for Cap {
             context: context.parse::<Bytes>()?.0,
         })
     }
+}
+
+/// What a lease on a shared GPU sets for the job's processes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct SoftLease {
+    /// Its bytes: the most that the job's processes may have together.
+    pub bytes: u64,
+    /// What each process's context is charged until that is measured.
+    pub context: u64,
+    /// The GPU's memory, if the job is to get its lease's part of the multiprocessors through MPS.
+    pub share: Option<u64>,
+    /// The lease is the MPS server's limit too.
+    pub limited: bool,
+}
+
+/// A client's part of the multiprocessors in percent, by MPS.
+const MPS_SHARE: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
+/// The most device memory of a client, by MPS.
+const MPS_LIMIT: &str = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT";
+
+impl SoftLease {
+    /// The variables, all of them: which of them apply is for [`is_for_mps`] to say where the job runs.
+    #[must_use]
+    pub fn settings(&self) -> Vec<(String, String)> {
+        let Self { bytes, context, .. } = self;
+        let mut settings = vec![("MIGM_CAP".to_owned(), format!("{bytes}:{context}:shared"))];
+        let Some(all) = self.share else {
+            return settings;
+        };
+        // In 128 bits: a hundred times the bytes of a GPU.
+        let percent = (u128::from(*bytes) * 100)
+            .div_ceil(u128::from(all.max(1)))
+            .clamp(1, 100);
+        settings.push((MPS_SHARE.to_owned(), percent.to_string()));
+        if self.limited {
+            // The job sees one device, which is the first.
+            settings.push((MPS_LIMIT.to_owned(), format!("0={}M", bytes >> 20)));
+        }
+        settings
+    }
+}
+
+/// Whether a variable speaks to MPS: it is set only where the MPS daemon of the user's environment runs, and not over
+/// the user's own.
+#[must_use]
+pub fn is_for_mps(name: &str) -> bool {
+    [MPS_SHARE, MPS_LIMIT].contains(&name)
+}
+
+/// Whether an MPS control daemon runs for programs with this pipe directory: its control pipe is there and somebody
+/// reads from it. Nothing is sent to it, and none is ever started.
+#[must_use]
+pub fn mps_runs(pipe_directory: Option<&OsStr>) -> bool {
+    let directory = pipe_directory.filter(|directory| !directory.is_empty());
+    let pipe = Path::new(directory.unwrap_or(OsStr::new("/tmp/nvidia-mps"))).join("control");
+    let Ok(found) = pipe.metadata() else { return false };
+    if found.file_type().is_fifo() {
+        // A pipe that nobody reads from cannot be opened for writing without waiting.
+        let flags = OFlag::O_WRONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+        return open(&pipe, flags, Mode::empty()).is_ok();
+    }
+    found.file_type().is_socket() && UnixStream::connect(&pipe).is_ok()
 }
 
 /// What the user has asked for.
@@ -90,6 +159,16 @@ const ALWAYS: [(&str, &str); 6] = [
     ("MIGM_ATTEMPT", "which job and attempt the process belongs to"),
 ];
 
+/// What comes with a soft slice.
+const ON_SOFT_SLICES: [(&str, &str); 3] = [
+    ("MIGM_CAP", "the slice's bytes, and a context's part of them"),
+    (
+        MPS_SHARE,
+        "with `mps = \"share\"` or \"limit\" in the supervisor's configuration, where the MPS daemon runs; yours stays",
+    ),
+    (MPS_LIMIT, "with `mps = \"limit\"`, likewise"),
+];
+
 impl Wanted {
     /// The variables to set, before those that come with a lease, whose `interposer` this is, or empty.
     #[must_use]
@@ -111,6 +190,18 @@ impl Wanted {
             }
         }
         settings
+    }
+
+    /// What to set for a variable of the lease: its value, but of two caps the smaller.
+    #[must_use]
+    pub fn within<'a>(&self, name: &str, granted: &'a str) -> Cow<'a, str> {
+        let leased = granted.split_once(':').filter(|_| name == "MIGM_CAP");
+        match (self.cap, leased) {
+            (Some(own), Some((bytes, rest))) if bytes.parse().is_ok_and(|bytes: u64| own.bytes < bytes) => {
+                format!("{}:{rest}", own.bytes).into()
+            }
+            _ => granted.into(),
+        }
     }
 
     /// NVTX ranges are to mark iterations.
@@ -160,6 +251,10 @@ impl Wanted {
                 &format!("{bytes}:{context}: soft cap, and a context's part of it"),
             );
         }
+        text.push_str("set on a GPU without MIG, where the job gets a soft slice (no isolation of compute or faults):\n");
+        for (name, what) in ON_SOFT_SLICES {
+            let _ = writeln!(text, "  {name:<30} {what}");
+        }
         text.push_str("set with --grow-on-demand, where you have not set it:\n");
         for (name, value, why) in GROW {
             let state = match (given(name), self.grow_on_demand) {
@@ -190,7 +285,67 @@ mod tests {
         assert_eq!(Wanted::default().settings("/lib/interposer.so"), []);
         let explained = Wanted::default().explain(|_| None);
         assert!(explained.contains("not set; would be false: JAX"), "{explained}");
-        assert!(!explained.contains("MIGM_CAP"), "{explained}");
+        assert!(!explained.contains(": soft cap"), "{explained}");
+        assert!(
+            explained.contains("no isolation of compute or faults"),
+            "{explained}"
+        );
+    }
+
+    #[test]
+    fn a_soft_slice_says_its_part_to_mps_only_where_that_is_wanted() {
+        let names = |share, limited| {
+            let lease = SoftLease {
+                bytes: 13 << 30,
+                context: 7,
+                share,
+                limited,
+            };
+            lease.settings()
+        };
+        let set = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let cap = set("MIGM_CAP", "13958643712:7:shared");
+        assert_eq!(names(None, true), std::slice::from_ref(&cap));
+        // 32.5 percent, and no job is without any.
+        let share = set(MPS_SHARE, "33");
+        assert_eq!(names(Some(40 << 30), false), [cap.clone(), share.clone()]);
+        assert_eq!(
+            names(Some(40 << 30), true),
+            [cap, share, set(MPS_LIMIT, "0=13312M")]
+        );
+        assert_eq!(names(Some(u64::MAX), false)[1].1, "1");
+        assert_eq!(names(Some(0), false)[1].1, "100");
+    }
+
+    /// A cap of the user's own that is larger would let the job out of its lease.
+    #[test]
+    fn of_the_users_cap_and_the_lease_the_smaller_holds() {
+        let wanted = |bytes| Wanted {
+            cap: Some(Cap { bytes, context: 5 }),
+            ..Wanted::default()
+        };
+        assert_eq!(wanted(99).within("MIGM_CAP", "100:7:shared"), "99:7:shared");
+        assert_eq!(wanted(101).within("MIGM_CAP", "100:7:shared"), "100:7:shared");
+        assert_eq!(wanted(1).within("MIGM_SOCKET", "100:7"), "100:7");
+        assert_eq!(
+            Wanted::default().within("MIGM_CAP", "100:7:shared"),
+            "100:7:shared"
+        );
+    }
+
+    #[test]
+    fn an_mps_daemon_is_there_when_somebody_listens_at_its_pipe() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = || mps_runs(Some(folder.path().as_os_str()));
+        let pipe = folder.path().join("control");
+        assert!(!at(), "no pipe");
+        std::fs::write(&pipe, "").unwrap();
+        assert!(!at(), "a file is no pipe");
+        std::fs::remove_file(&pipe).unwrap();
+        let listener = std::os::unix::net::UnixListener::bind(&pipe).unwrap();
+        assert!(at());
+        drop(listener);
+        assert!(!at(), "the daemon has gone and left its socket");
     }
 
     #[test]

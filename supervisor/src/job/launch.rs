@@ -1,5 +1,6 @@
 //! How an attempt's process starts: its environment, its process group, its terminal.
 
+use std::cell::LazyCell;
 use std::env;
 use std::ffi::OsString;
 use std::io;
@@ -13,7 +14,7 @@ use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::unistd::{Pid, getpid, tcsetpgrp};
 
 use super::attempt::Attempt;
-use super::environment::Wanted;
+use super::environment::{self, Wanted};
 use crate::control::Grant;
 
 /// What an attempt starts with.
@@ -74,7 +75,12 @@ pub fn start(launch: Launch<'_>) -> Result<Attempt, CannotStart> {
             command.env(setting.name, setting.value);
         }
     }
-    command.envs(grant.environment.iter().map(|(name, value)| (name, value)));
+    let mps = LazyCell::new(|| environment::mps_runs(env::var_os("CUDA_MPS_PIPE_DIRECTORY").as_deref()));
+    for (name, value) in &grant.environment {
+        if !environment::is_for_mps(name) || env::var_os(name).is_none() && *mps {
+            command.env(name, &*launch.environment.within(name, value));
+        }
+    }
     command
         .env("CUDA_VISIBLE_DEVICES", &grant.visible_device)
         .env("MIGM_SOCKET", launch.socket)

@@ -27,6 +27,8 @@ pub mod attempt;
 pub mod batch;
 pub mod descendants;
 pub mod environment;
+pub mod explained;
+pub mod history;
 pub mod input;
 pub mod launch;
 pub mod link;
@@ -69,6 +71,10 @@ pub struct Order {
     pub part: Option<String>,
     /// Which supervisor.
     pub wanted: Wanted,
+    /// What the program's work survives.
+    pub kept: crate::control::WorkKept,
+    /// Where what it comes to is kept; nowhere if `None`.
+    pub history: Option<PathBuf>,
 }
 
 /// Why a job could not be run; a program that ran and failed is no such error.

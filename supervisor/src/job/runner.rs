@@ -17,11 +17,12 @@ use super::record::{Clock, JobRecord, ReportFile};
 use super::signals::{Signals, asks_to_end, shell_status};
 use super::terminal::{Terminal, stop};
 use super::{JobError, Order, monotonic, say};
-use crate::control::{AttemptRecord, Grant, JobStatus, Outcome, Request, Submission};
+use crate::control::{AttemptRecord, Explanation, Grant, JobStatus, Outcome, Request, Submission};
 use migm_shared::ids::JobId;
 
 mod attempts;
 mod conversation;
+mod history;
 
 /// How long a job that is over waits for the supervisor to take note, wall time.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -68,6 +69,10 @@ struct Runner {
     attempts: Vec<AttemptRecord>,
     clock: Option<Clock>,
     last: Option<Box<JobStatus>>,
+    /// What is known of the program, and kept of this run.
+    history: Option<history::Chronicle>,
+    /// What the supervisor has decided on the job, once it is over.
+    explained: Option<Box<Explanation>>,
     report: Option<ReportFile>,
     /// A process that outlives the leader of the attempt, once the user has been told of it.
     left_behind: Option<i32>,
@@ -108,6 +113,8 @@ pub fn run(order: Order) -> Result<u8, JobError> {
         attempts: Vec::new(),
         clock: None,
         last: None,
+        history: None,
+        explained: None,
         report,
         left_behind: None,
         tell_at: Some(Instant::now() + QUIET),
@@ -118,8 +125,10 @@ pub fn run(order: Order) -> Result<u8, JobError> {
              copy of the input for that",
         );
     }
+    runner.history = history::Chronicle::open(&runner.order);
     let status = runner.go()?;
     runner.write_report();
+    runner.write_history();
     Ok(u8::try_from(status & 0xff).unwrap_or(u8::MAX))
 }
 

@@ -33,6 +33,9 @@ pub enum LayoutError {
     /// The placements hardly exclude each other.
     #[error("the profiles have more than {MAX_STATES} states")]
     TooManyStates,
+    /// Two tables that should be of one GPU.
+    #[error("the tables are of different GPUs")]
+    NotAlike,
 }
 
 impl Table {

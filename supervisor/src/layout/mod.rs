@@ -11,25 +11,34 @@
 //! 3. The scheduler names what stands ([`Table::state_of`]) and asks where a profile should go:
 //!    [`Table::plan_for`] destroys the fewest idle slices (fission and fusion are its simple cases), then
 //!    keeps the most full layouts in reach.
-//! 4. A create that the driver refuses takes its edge out ([`Table::without`]).
+//! 4. Which of the possible creates is taken, [`placing`] decides, by what the jobs want.
+//! 5. What cannot be had now, [`Table::explain`] explains by the smallest set of slices that would have to go.
+//! 6. [`Table::transition`] orders the steps from what stands to any other layout, so that one may stop
+//!    after each of them.
+//! 7. A create that the driver refuses takes its edge out ([`Table::without`]).
 //!
 //! Pure: nothing here knows a GPU model or a grid. The reachability rule is that of MIGM (arXiv 2508.18556).
 
 use std::fmt;
 
 mod build;
+mod explain;
 mod obstacle;
+pub mod placing;
 mod plan;
 mod rules;
 #[cfg(test)]
 pub(crate) mod samples;
 mod table;
+mod transition;
 
 pub use build::LayoutError;
+pub use explain::{Holding, Standing, Way, When};
 pub use obstacle::{Misfit, Obstacle, SlotError};
 pub use plan::Plan;
 pub use rules::Rules;
 pub use table::{StateIndex, Table};
+pub use transition::{Goal, NoWay, Step, Transition};
 
 /// A kind of slice on one GPU, as NVML describes it.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -108,22 +108,25 @@ impl Table {
         })
     }
 
+    /// Why a create is not possible in a state, refusals included; `None` when it is.
+    pub(super) fn blocked(&self, state: StateIndex, slot: usize) -> Option<Obstacle> {
+        if self.bitset(state) >> slot & 1 == 1 {
+            Some(Obstacle::Taken {
+                by: self.named(self.slot(slot)),
+            })
+        } else if self.is_refused(state, slot) {
+            Some(Obstacle::Refused)
+        } else {
+            self.obstacle(self.bitset(state), slot)
+        }
+    }
+
     /// For each placement of a profile why it cannot be created in this state; empty when one can.
     #[must_use]
     pub fn why_not(&self, state: StateIndex, profile: ProfileIndex) -> Vec<(Placement, Obstacle)> {
         let mut reasons = Vec::new();
         for (slot, place) in self.slots_of(profile) {
-            let taken = self.bitset(state) >> slot & 1 == 1;
-            let obstacle = if taken {
-                Some(Obstacle::Taken {
-                    by: self.named((profile, place)),
-                })
-            } else if self.is_refused(state, slot) {
-                Some(Obstacle::Refused)
-            } else {
-                self.obstacle(self.bitset(state), slot)
-            };
-            match obstacle {
+            match self.blocked(state, slot) {
                 Some(obstacle) => reasons.push((place, obstacle)),
                 None => return Vec::new(),
             }

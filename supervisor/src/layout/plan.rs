@@ -28,43 +28,35 @@ impl Table {
     #[must_use]
     pub fn plan_for(&self, pinned: &[Slot], idle: &[Slot], profile: ProfileIndex) -> Option<Plan> {
         let idle = &idle[..idle.len().min(MAX_IDLE)];
-        let mut subsets: Vec<u32> = (0..1_u32 << idle.len()).collect();
-        subsets.sort_by_key(|set| (set.count_ones(), *set));
-        let mut best: Option<(Plan, u32)> = None;
-        for set in subsets {
-            if best
-                .as_ref()
-                .is_some_and(|(_, fewest)| set.count_ones() > *fewest)
-            {
-                break;
-            }
-            let goes = |index: usize| set >> index & 1 == 1;
-            let kept = (0..idle.len())
-                .filter(|&index| !goes(index))
-                .map(|index| idle[index]);
-            let standing: Vec<Slot> = pinned.iter().copied().chain(kept).collect();
-            let state = self.state_of(&standing).ok()?;
-            for (slot, placement) in self.slots_of(profile) {
-                let Some(after) = self.after(state, slot) else {
-                    continue;
-                };
-                let reachable = self.reachable(after);
-                let rank = |plan: &Plan| (Reverse(plan.reachable), plan.placement);
-                if best
-                    .as_ref()
-                    .is_none_or(|(plan, _)| (Reverse(reachable), placement) < rank(plan))
-                {
-                    let destroy = (0..idle.len()).filter(|&index| goes(index)).collect();
-                    let plan = Plan {
-                        destroy,
-                        placement,
-                        reachable,
-                    };
-                    best = Some((plan, set.count_ones()));
-                }
+        let standing: Vec<Slot> = pinned.iter().chain(idle).copied().collect();
+        let all = self.bitset(self.state_of(&standing).ok()?);
+        let bits: Vec<u64> = idle
+            .iter()
+            .filter_map(|&slot| self.slot_index(slot).map(|bit| 1 << bit))
+            .collect();
+        for fewest in 0..=idle.len() {
+            let sets = (0..1_u32 << idle.len()).filter(|set| set.count_ones() as usize == fewest);
+            let ways = sets.flat_map(|set| {
+                let gone = (0..bits.len())
+                    .filter(|index| set >> index & 1 == 1)
+                    .fold(0, |gone, index| gone | bits[index]);
+                // Part of a state is a state.
+                let edges = self.index.get(&(all & !gone)).map(|&state| &self.edges[state]);
+                let to = edges.into_iter().flatten().filter_map(|edge| {
+                    let (kind, placement) = self.slots[edge.slot];
+                    (kind == profile).then_some((Reverse(self.reach[edge.to]), placement))
+                });
+                to.map(move |(reachable, placement)| (reachable, placement, set))
+            });
+            if let Some((Reverse(reachable), placement, set)) = ways.min() {
+                return Some(Plan {
+                    destroy: (0..idle.len()).filter(|index| set >> index & 1 == 1).collect(),
+                    placement,
+                    reachable,
+                });
             }
         }
-        best.map(|(plan, _)| plan)
+        None
     }
 }
 

@@ -151,6 +151,13 @@ impl Table {
             .collect()
     }
 
+    /// Every full layout, as the slots taken in it; on a table from which nothing was taken out.
+    pub fn layouts(&self) -> impl Iterator<Item = Vec<Slot>> + '_ {
+        let full = (0..self.states.len()).map(StateIndex);
+        full.filter(|state| self.edges[state.0].is_empty())
+            .map(|state| self.taken(state))
+    }
+
     /// How many full layouts can still be reached: the paper's fcr.
     #[must_use]
     pub fn reachable(&self, state: StateIndex) -> usize {
@@ -170,7 +177,7 @@ impl Table {
     }
 
     /// Every create that is possible in a state, with the state after it.
-    pub fn creates(&self, state: StateIndex) -> impl Iterator<Item = (Slot, StateIndex)> + '_ {
+    pub fn steps(&self, state: StateIndex) -> impl Iterator<Item = (Slot, StateIndex)> + '_ {
         let edges = self.edges[state.0].iter();
         edges.map(|edge| (self.slots[edge.slot], StateIndex(edge.to)))
     }
@@ -178,7 +185,7 @@ impl Table {
     /// The state after one create; `None` where it is not possible.
     #[must_use]
     pub fn with(&self, state: StateIndex, slot: Slot) -> Option<StateIndex> {
-        self.creates(state)
+        self.steps(state)
             .find(|(known, _)| *known == slot)
             .map(|(_, after)| after)
     }

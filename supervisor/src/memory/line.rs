@@ -1,6 +1,44 @@
 //! A least-squares line that takes one point at a time.
 
+use std::sync::LazyLock;
+
 use statrs::distribution::{ContinuousCDF, StudentsT};
+
+use super::constants::{CERTAINTY, CONFIDENCE, POINTS, UPPER};
+
+/// Student's t at the confidences in use, by degrees of freedom: inverting it takes longer than all else that an
+/// observation asks for.
+struct Quantiles(Vec<f64>);
+
+impl Quantiles {
+    fn at(confidence: f64) -> Self {
+        let by_freedom = |freedom: u32| {
+            StudentsT::new(0.0, 1.0, f64::from(freedom.max(1)))
+                .map_or(f64::INFINITY, |law| law.inverse_cdf(confidence))
+        };
+        let most = u32::try_from(POINTS).unwrap_or(u32::MAX);
+        Self((0..=most).map(by_freedom).collect())
+    }
+
+    /// Beyond the table the law is all but normal, and its last entry errs on the wide side.
+    fn get(&self, freedom: f64) -> f64 {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a small whole number from a count"
+        )]
+        let index = freedom.max(0.0) as usize;
+        self.0
+            .get(index)
+            .or(self.0.last())
+            .copied()
+            .unwrap_or(f64::INFINITY)
+    }
+}
+
+static CONFIDENT: LazyLock<Quantiles> = LazyLock::new(|| Quantiles::at(CONFIDENCE));
+static CERTAIN: LazyLock<Quantiles> = LazyLock::new(|| Quantiles::at(CERTAINTY));
+static ABOVE: LazyLock<Quantiles> = LazyLock::new(|| Quantiles::at(UPPER));
 
 /// The line y = slope x + base through the points so far, with its scatter. Sums are about the means
 /// (Welford), so long runs and large bytes lose no digits.
@@ -70,18 +108,36 @@ impl Line {
         self.sigma() * (1.0 + 1.0 / self.count + far).sqrt()
     }
 
-    /// How many standard errors a point at the bound of a one-sided interval of this confidence lies away.
-    pub(super) fn quantile(&self, confidence: f64) -> f64 {
-        StudentsT::new(0.0, 1.0, self.freedom().max(1.0)).map_or(f64::INFINITY, |t| t.inverse_cdf(confidence))
+    /// Standard error of the slope; 0 with fewer than three points.
+    pub(super) fn slope_error(&self) -> f64 {
+        if self.sxx > 0.0 {
+            self.sigma() / self.sxx.sqrt()
+        } else {
+            0.0
+        }
     }
 
-    /// Whether the slope is above zero with this confidence.
-    pub(super) fn rises(&self, confidence: f64) -> bool {
-        let slope = self.slope();
-        if slope <= 0.0 || self.freedom() <= 0.0 {
-            return false;
+    /// Standard error of the line itself at `x`, without the scatter of a further point about it.
+    pub(super) fn line_error_at(&self, x: f64) -> f64 {
+        if self.sxx <= 0.0 {
+            return self.sigma();
         }
-        slope > self.quantile(confidence) * self.sigma() / self.sxx.sqrt()
+        self.sigma() * (1.0 / self.count + (x - self.mean_x).powi(2) / self.sxx).sqrt()
+    }
+
+    /// Standard errors to the bound of a one-sided interval at [`CONFIDENCE`].
+    pub(super) fn confident(&self) -> f64 {
+        CONFIDENT.get(self.freedom())
+    }
+
+    /// The same at [`CERTAINTY`].
+    pub(super) fn certain(&self) -> f64 {
+        CERTAIN.get(self.freedom())
+    }
+
+    /// The same at [`UPPER`].
+    pub(super) fn above(&self) -> f64 {
+        ABOVE.get(self.freedom())
     }
 }
 
@@ -99,7 +155,7 @@ mod tests {
         let error = 0.1_f64.sqrt() * (1.0_f64 + 0.25 + 7.5 * 7.5 / 5.0).sqrt();
         assert!((line.error_at(10.0) - error).abs() < 1e-12);
         // Student's t for 2 degrees of freedom at 0.99.
-        assert!((line.quantile(0.99) - 6.964_557).abs() < 1e-5);
+        assert!((line.confident() - 6.964_557).abs() < 1e-5);
     }
 
     #[test]
@@ -107,7 +163,7 @@ mod tests {
         for level in [0.0, 1.0, 4.3e9, 1.5e11] {
             let line = Line::through((0..1_000).map(|x| (f64::from(x), level)));
             assert_eq!((line.slope(), line.sigma()), (0.0, 0.0), "{level}");
-            assert!(!line.rises(0.5));
+            assert_eq!(line.slope_error(), 0.0);
         }
     }
 

@@ -20,6 +20,7 @@ impl Predictor for Maximum {
             peak,
             low: peak,
             high: peak,
+            decides: peak,
             converged: true,
             law: Law::Max,
             horizon_used: horizon_or_as_long_again(horizon, now),

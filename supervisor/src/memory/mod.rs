@@ -5,35 +5,59 @@
 //! 1. The daemon feeds each sample to the job's [`Track`]. Samples of one iteration (or of one second,
 //!    where a job has no iterations) become one [`Observation`]: its peak counts.
 //! 2. The [`Predictor`] takes each finished observation: [`Paper`] is the straight line of MIGM (arXiv
-//!    2508.18556), [`Migm`] the same line with gates for start-up, jumps and levelling off, [`Maximum`]
-//!    says that what was seen is what will be.
+//!    2508.18556), [`Migm`] recognises a law before it draws a line, [`Maximum`] says that what was seen is
+//!    what will be.
 //! 3. [`Predictor::forecast`] gives the peak up to the horizon with its bounds, and whether the forecast
 //!    has settled.
-//! 4. [`decide()`] weighs it against the slice: a job is moved only when the work expected to be saved
-//!    exceeds the work lost. After an out-of-memory that ended an attempt, [`after_oom`] gives the need.
+//! 4. [`judge`] sets it against the slice, and [`weigh()`] the work expected to be saved against the work lost;
+//!    [`decide()`] puts both into one line. After an out-of-memory that ended an attempt, [`after_oom`] gives the need.
+//!
+//! How good that is is measured here as well, on runs whose end is known: [`runs`] reads them from a log and
+//! [`generate`] makes them up; [`replay()`] shows a predictor their prefix, [`cost()`] plays them to their end, and
+//! [`score()`] sums up.
 //!
 //! Figures are reserved bytes until [`decide()`] adds what the driver charges beyond them (context, modules).
 //! Every number that the paper leaves open is fixed in [`constants`], with the reason.
 
 use std::str::FromStr;
 
+mod announced;
 pub mod constants;
+mod cost;
 mod decide;
+pub mod generate;
+#[cfg(test)]
+mod goals;
 mod line;
 mod maximum;
 mod migm;
 mod paper;
+mod replay;
+mod score;
 mod series;
+mod shape;
 #[cfg(test)]
 mod shapes;
+mod stretch;
+mod trace;
 mod track;
+mod weigh;
 
-pub use decide::{Costs, Situation, Verdict, after_oom, decide};
+pub use announced::announced;
+pub use cost::{Cost, Policy, cost, ladder};
+pub use decide::{Costs, Judgement, Situation, Verdict, after_oom, decide, judge};
 pub use maximum::Maximum;
-pub use migm::Migm;
-pub use paper::Paper;
+pub use migm::{Margins, Migm};
+pub use paper::{Converge, Paper, Reading};
+pub use replay::{On, Replay, Warning, predicted_at, replay};
+pub use score::{Score, Track as ScoreTrack, errors, policy_cost, quantile, score, score_on_sizes};
 pub use series::Series;
+pub use trace::{Run, TraceError, runs};
 pub use track::Track;
+pub use weigh::{Choice, Keeping, Stakes, Weighing, weigh};
+
+/// Makes a predictor that has seen nothing.
+pub type Start<'a> = &'a dyn Fn() -> Box<dyn Predictor + Send>;
 
 /// What one iteration (or second) of a job did to its memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -70,10 +94,14 @@ pub enum Law {
     Max,
     /// No growth that stands out from the noise.
     Flat,
+    /// It seems to grow, and has not been seen for long enough.
+    Unclear,
     /// It grows, each time by less: no line is drawn through it.
     Settling,
     /// Growth along a straight line.
     Line,
+    /// Growth that becomes faster: a line is a lower bound of it.
+    Convex,
 }
 
 /// The peak of a job's memory from its start to a horizon, in reserved bytes (allocated bytes by [`Paper`]
@@ -86,6 +114,8 @@ pub struct Forecast {
     pub low: u64,
     /// Upper bound at [`constants::CONFIDENCE`], one-sided: what a slice must hold.
     pub high: u64,
+    /// What must exceed the limit before the job is moved: the lower bound by [`Migm`], the upper one by [`Paper`].
+    pub decides: u64,
     /// The last few forecasts agree; before that nothing is done on them.
     pub converged: bool,
     /// What it rests on.
@@ -122,6 +152,8 @@ fn horizon_or_as_long_again(horizon: Option<f64>, now: f64) -> f64 {
 pub enum Method {
     /// [`Paper`].
     Paper,
+    /// [`Paper`] by [`Reading::Cumulative`].
+    PaperCumulative,
     /// [`Maximum`].
     Max,
     /// [`Migm`].
@@ -131,7 +163,7 @@ pub enum Method {
 
 /// The name is no predictor.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("`{0}` is no predictor; there are paper, max and migm")]
+#[error("`{0}` is no predictor; there are paper, paper-cumulative, max and migm")]
 pub struct UnknownMethod(String);
 
 impl FromStr for Method {
@@ -140,6 +172,7 @@ impl FromStr for Method {
     fn from_str(text: &str) -> Result<Self, UnknownMethod> {
         match text {
             "paper" => Ok(Self::Paper),
+            "paper-cumulative" => Ok(Self::PaperCumulative),
             "max" => Ok(Self::Max),
             "migm" => Ok(Self::Migm),
             _ => Err(UnknownMethod(text.to_owned())),
@@ -148,11 +181,23 @@ impl FromStr for Method {
 }
 
 impl Method {
+    /// As it is given.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Paper => "paper",
+            Self::PaperCumulative => "paper-cumulative",
+            Self::Max => "max",
+            Self::Migm => "migm",
+        }
+    }
+
     /// A predictor that has seen nothing.
     #[must_use]
     pub fn start(self) -> Box<dyn Predictor + Send> {
         match self {
             Self::Paper => Box::new(Paper::default()),
+            Self::PaperCumulative => Box::new(Paper::new(Reading::Cumulative, Converge::default())),
             Self::Max => Box::new(Maximum::default()),
             Self::Migm => Box::new(Migm::default()),
         }
@@ -184,7 +229,7 @@ mod tests {
         assert_eq!("paper".parse(), Ok(Method::Paper));
         assert_eq!(
             "line".parse::<Method>().unwrap_err().to_string(),
-            "`line` is no predictor; there are paper, max and migm"
+            "`line` is no predictor; there are paper, paper-cumulative, max and migm"
         );
     }
 

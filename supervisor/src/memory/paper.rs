@@ -1,5 +1,7 @@
 //! The straight line of MIGM (arXiv 2508.18556, section 3.2), pure.
 
+use std::collections::VecDeque;
+
 use super::constants::{AGREEING_FITS, AGREEMENT, PAPER_FIRST, Z};
 use super::line::Line;
 use super::{Forecast, Law, Observation, Predictor, horizon_or_as_long_again, to_bytes, to_float};
@@ -9,13 +11,67 @@ use super::{Forecast, Law, Observation, Predictor, horizon_or_as_long_again, to_
 ///
 /// Physical bytes are allocated ones where a framework reports them, as in the paper, else reserved ones.
 /// Start-up and jumps are part of the fit: that is the paper's method, and its weakness.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Paper {
+    reading: Reading,
+    converge: Converge,
     now: f64,
     seen: usize,
+    /// Requested bytes so far.
+    sum: f64,
     fit: Fit,
     /// The fits before this one, oldest first.
-    earlier: [Option<Fit>; AGREEING_FITS - 1],
+    earlier: VecDeque<Fit>,
+}
+
+/// What m is: the paper does not say.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Reading {
+    /// Bytes requested in the iteration.
+    #[default]
+    PerIteration,
+    /// All bytes requested up to the iteration: then the inverse ratio grows with it, and its line has a use.
+    Cumulative,
+}
+
+/// When the published forecast is acted on: the paper names a predicate CONVERGE and does not define it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Converge {
+    /// So many successive fits agree at the same horizon; at most 8, and 1 acts on each.
+    pub fits: usize,
+    /// Within this share of the last.
+    pub within: f64,
+}
+
+impl Default for Converge {
+    fn default() -> Self {
+        Self {
+            fits: AGREEING_FITS,
+            within: AGREEMENT,
+        }
+    }
+}
+
+impl Default for Paper {
+    fn default() -> Self {
+        Self::new(Reading::default(), Converge::default())
+    }
+}
+
+impl Paper {
+    /// By this reading of m, with this CONVERGE.
+    #[must_use]
+    pub fn new(reading: Reading, converge: Converge) -> Self {
+        Self {
+            reading,
+            converge,
+            now: 0.0,
+            seen: 0,
+            sum: 0.0,
+            fit: Fit::default(),
+            earlier: VecDeque::with_capacity(converge.fits.min(8)),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,13 +92,22 @@ impl Fit {
 impl Predictor for Paper {
     fn observe(&mut self, seen: Observation) {
         if self.seen >= PAPER_FIRST {
-            self.earlier.rotate_left(1);
-            self.earlier[AGREEING_FITS - 2] = Some(self.fit);
+            if self.earlier.len() + 1 >= self.converge.fits.min(8) {
+                self.earlier.pop_front();
+            }
+            if self.converge.fits > 1 {
+                self.earlier.push_back(self.fit);
+            }
         }
         let physical = seen.allocated.unwrap_or(seen.reserved);
-        self.fit.requested.push(seen.x, to_float(seen.requested));
+        self.sum += to_float(seen.requested);
+        let requested = match self.reading {
+            Reading::PerIteration => to_float(seen.requested),
+            Reading::Cumulative => self.sum,
+        };
+        self.fit.requested.push(seen.x, requested);
         if physical > 0 {
-            let ratio = to_float(seen.requested) / to_float(physical);
+            let ratio = requested / to_float(physical);
             self.fit.inverse_ratio.push(seen.x, ratio.max(1.0));
         }
         self.now = seen.x;
@@ -55,14 +120,13 @@ impl Predictor for Paper {
         }
         let horizon_used = horizon_or_as_long_again(horizon, self.now);
         let high = self.fit.physical(horizon_used, Z);
-        let agrees = |fit: &Option<Fit>| {
-            fit.is_some_and(|f| (f.physical(horizon_used, Z) - high).abs() <= AGREEMENT * high)
-        };
+        let agrees = |fit: &Fit| (fit.physical(horizon_used, Z) - high).abs() <= self.converge.within * high;
         Some(Forecast {
             peak: to_bytes(self.fit.physical(horizon_used, 0.0)),
             low: to_bytes(self.fit.physical(horizon_used, -Z)),
             high: to_bytes(high),
-            converged: self.earlier.iter().all(agrees),
+            decides: to_bytes(high),
+            converged: self.earlier.len() + 1 >= self.converge.fits.min(8) && self.earlier.iter().all(agrees),
             law: Law::Line,
             horizon_used,
             trusted_to: horizon_used,
@@ -139,6 +203,36 @@ mod tests {
         }
         let forecast = paper.forecast(Some(50.0)).unwrap();
         assert!((995..=1_010).contains(&forecast.peak), "{forecast:?}");
+    }
+
+    /// With 100 bytes requested in each iteration over a constant 1,000: both lines of the cumulative reading rise, and
+    /// their quotient is the constant.
+    #[test]
+    fn the_cumulative_reading_divides_one_growing_line_by_another() {
+        let mut paper = Paper::new(Reading::Cumulative, Converge::default());
+        for x in 0..20_u32 {
+            paper.observe(Observation {
+                x: f64::from(x),
+                requested: 2_000,
+                reserved: 1_000,
+                allocated: Some(1_000),
+            });
+        }
+        let forecast = paper.forecast(Some(500.0)).unwrap();
+        assert!(forecast.peak.abs_diff(1_000) <= 1, "{forecast:?}");
+    }
+
+    #[test]
+    fn a_looser_converge_acts_sooner() {
+        let first = |fits, within| {
+            let mut paper = Paper::new(Reading::PerIteration, Converge { fits, within });
+            (0..50_u32).find(|&x| {
+                paper.observe(Observation::reserved_only(f64::from(x), 1_000 + u64::from(x * x)));
+                paper.forecast(Some(100.0)).is_some_and(|f| f.converged)
+            })
+        };
+        assert_eq!(first(1, 0.0), Some(3));
+        assert!(first(3, 0.2) < first(3, 0.05), "{:?}", first(3, 0.05));
     }
 
     #[test]

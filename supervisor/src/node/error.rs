@@ -21,6 +21,10 @@ impl Code {
     pub const NOT_FOUND: Self = Self(6);
     /// `NVML_ERROR_INSUFFICIENT_SIZE`.
     pub const INSUFFICIENT_SIZE: Self = Self(7);
+    /// `NVML_SUCCESS`.
+    pub const SUCCESS: Self = Self(0);
+    /// `NVML_ERROR_RESET_REQUIRED`.
+    pub const RESET_REQUIRED: Self = Self(16);
     /// `NVML_ERROR_GPU_IS_LOST`.
     pub const GPU_IS_LOST: Self = Self(15);
     /// `NVML_ERROR_IN_USE`.
@@ -107,6 +111,14 @@ pub enum NodeError {
         /// The answer.
         code: Code,
     },
+    /// This user may not.
+    #[error("{tried}: the driver says NO_PERMISSION (4); needs {needs}")]
+    Denied {
+        /// What was tried, with its values.
+        tried: String,
+        /// What grants it.
+        needs: &'static str,
+    },
     /// The driver is too old to know the call.
     #[error("{tried}: this driver has no {function}")]
     Missing {
@@ -150,6 +162,15 @@ pub enum NodeError {
         /// What is there instead.
         found: String,
     },
+    /// A destroy failed half-way: the compute instances are gone, so that nobody can run there, and the GPU
+    /// instance still takes its room.
+    #[error("{cause}; its compute instance is gone already, so GPU instance {gi} is of no use to anyone")]
+    HalfGone {
+        /// Id of the instance.
+        gi: u32,
+        /// Why the rest stays.
+        cause: Box<NodeError>,
+    },
     /// A create failed half-way and what it had made could not be removed.
     #[error("{cause}; GPU instance {gi} was left behind: {rollback}")]
     LeftBehind {
@@ -162,13 +183,19 @@ pub enum NodeError {
     },
 }
 
+/// What lets a user make and remove instances.
+const CONFIG: &str = "root, or read access to /proc/driver/nvidia/capabilities/mig/config \
+     (run the supervisor as a service, or give the user that file)";
+/// What lets a user see the instances of others.
+const MONITOR: &str = "root, or read access to /proc/driver/nvidia/capabilities/mig/monitor \
+     (in a container: NVIDIA_MIG_MONITOR_DEVICES=all)";
+/// What lets a user change the mode.
+const MODE: &str = "root (CAP_SYS_ADMIN): no capability file grants a change of the MIG mode";
+
 fn remedy(code: Code) -> &'static str {
     match code {
-        Code::NO_PERMISSION => {
-            "; needs root or read access to /proc/driver/nvidia/capabilities/mig/config \
-             (run the supervisor as a service, or give the user that file)"
-        }
         Code::GPU_IS_LOST => "; the GPU needs a reset or a reboot",
+        Code::RESET_REQUIRED => "; reset the GPU (`nvidia-smi --gpu-reset`) or reboot",
         _ => "",
     }
 }
@@ -188,7 +215,8 @@ impl NodeError {
         match self {
             Self::Nvml { code, .. } => Some(*code),
             Self::InUse { .. } => Some(Code::IN_USE),
-            Self::LeftBehind { cause, .. } => cause.code(),
+            Self::Denied { .. } => Some(Code::NO_PERMISSION),
+            Self::LeftBehind { cause, .. } | Self::HalfGone { cause, .. } => cause.code(),
             _ => None,
         }
     }
@@ -223,10 +251,31 @@ impl NodeError {
         self.code() == Some(Code::INVALID_ARGUMENT)
     }
 
+    /// The GPU does nothing more until it has been reset.
+    #[must_use]
+    pub fn needs_reset(&self) -> bool {
+        self.code() == Some(Code::RESET_REQUIRED)
+    }
+
     /// The GPU is gone.
     #[must_use]
     pub fn is_gpu_lost(&self) -> bool {
         self.code() == Some(Code::GPU_IS_LOST)
+    }
+
+    /// An answer other than success to a function of NVML. What a user lacks depends on the function.
+    pub(super) fn answered(tried: String, code: Code, function: &str) -> Self {
+        if code != Code::NO_PERMISSION {
+            return Self::Nvml { tried, code };
+        }
+        let needs = if function.contains("SetMigMode") {
+            MODE
+        } else if function.contains("Create") || function.contains("Destroy") {
+            CONFIG
+        } else {
+            MONITOR
+        };
+        Self::Denied { tried, needs }
     }
 
     pub(super) fn mismatch(tried: &str, profile: u32, found: Placement) -> Self {
@@ -271,10 +320,7 @@ impl NodeError {
             NvmlError::LibloadingError(error) => return Self::NoDriver(error.to_string()),
             _ => Code::UNKNOWN.0,
         };
-        Self::Nvml {
-            tried: tried(),
-            code: Code(number),
-        }
+        Self::answered(tried(), Code(number), "")
     }
 }
 
@@ -293,14 +339,20 @@ mod tests {
     }
 
     #[test]
-    fn no_permission_names_the_capability() {
-        let error = NodeError::from_wrapper(|| "creating".into(), &NvmlError::NoPermission);
-        assert!(error.is_no_permission());
-        assert!(
-            error
-                .to_string()
-                .contains("/proc/driver/nvidia/capabilities/mig/config")
-        );
+    fn no_permission_names_the_capability_that_is_missing() {
+        let file = |function: &str| {
+            let error = NodeError::answered("trying".into(), Code::NO_PERMISSION, function);
+            assert!(error.is_no_permission());
+            error.to_string()
+        };
+        for function in [
+            "nvmlDeviceCreateGpuInstanceWithPlacement",
+            "nvmlGpuInstanceDestroy",
+        ] {
+            assert!(file(function).contains("/proc/driver/nvidia/capabilities/mig/config"));
+        }
+        assert!(file("nvmlDeviceGetGpuInstances").contains("/proc/driver/nvidia/capabilities/mig/monitor"));
+        assert!(file("nvmlDeviceSetMigMode").contains("CAP_SYS_ADMIN"));
     }
 
     #[test]

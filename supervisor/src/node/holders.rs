@@ -6,12 +6,12 @@ use std::path::Path;
 use super::Process;
 use super::error::Holder;
 
-/// NVML's processes on a GPU instance, then whoever has one of the GPU's device files open as far as this
-/// user may see, without ourselves.
-pub(super) fn holders(processes: &[Process], gi: u32, minor: Option<u32>) -> Vec<Holder> {
+/// NVML's processes on a GPU instance, or on all of the GPU, then whoever has one of the GPU's device files
+/// open as far as this user may see, without ourselves.
+pub(super) fn holders(processes: &[Process], gi: Option<u32>, minor: Option<u32>) -> Vec<Holder> {
     let mut found: Vec<Holder> = processes
         .iter()
-        .filter(|process| process.gi.is_none_or(|on| on == gi))
+        .filter(|process| gi.is_none() || process.gi.is_none() || process.gi == gi)
         .map(|process| Holder {
             pid: process.pid,
             program: program(process.pid),
@@ -56,17 +56,18 @@ fn open_device(pid: u32, device: Option<&str>) -> Option<String> {
         .map(|target| target.display().to_string())
 }
 
-/// A GPU's own file or a capability of MIG. The control file says nothing about which GPU is used.
+/// A GPU's own file or a capability of MIG, also below another root: a container's, or a simulated machine's. The
+/// control file says nothing about which GPU is used.
 fn is_gpu_device(path: &Path, device: Option<&str>) -> bool {
     let Some(path) = path.to_str() else { return false };
-    if path.starts_with("/dev/nvidia-caps/") {
+    if path.contains("/dev/nvidia-caps/") {
         return true;
     }
     match device {
-        Some(device) => path == device,
+        Some(device) => path.ends_with(device),
         None => path
-            .strip_prefix("/dev/nvidia")
-            .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit())),
+            .rsplit_once("/dev/nvidia")
+            .is_some_and(|(_, rest)| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit())),
     }
 }
 
@@ -84,6 +85,9 @@ mod tests {
             ("/dev/nvidia-uvm", None, false),
             ("/dev/nvidia-caps/nvidia-cap30", Some("/dev/nvidia0"), true),
             ("/dev/null", None, false),
+            ("/run/root/dev/nvidia0", Some("/dev/nvidia0"), true),
+            ("/run/root/dev/nvidia0", None, true),
+            ("/run/root/dev/nvidia10", Some("/dev/nvidia1"), false),
         ] {
             assert_eq!(is_gpu_device(Path::new(path), device), is, "{path} {device:?}");
         }
@@ -92,7 +96,7 @@ mod tests {
     #[test]
     fn a_process_on_another_instance_is_no_holder() {
         let on = |pid, gi| Process { pid, used: None, gi };
-        let found = holders(&[on(1, Some(7)), on(2, Some(9))], 7, Some(9999));
+        let found = holders(&[on(1, Some(7)), on(2, Some(9))], Some(7), Some(9999));
         assert!(found.iter().any(|holder| holder.pid == 1));
         assert!(
             !found

@@ -203,6 +203,12 @@ impl OneGpu<'_> {
         }
     }
 
+    /// Whether the instance is there without any compute instance.
+    pub fn is_hollow(&self, id: u32) -> Result<bool, NodeError> {
+        let gi = self.raw.gi_by_id(self.device, id)?;
+        Ok(self.cis(gi)?.is_empty())
+    }
+
     fn remove(&self, tried: &str, gi: nvmlGpuInstance_t) -> Result<(), NodeError> {
         for (id, ci) in self.cis(gi)? {
             let tried = format!("{tried}, compute instance {id}");
@@ -239,13 +245,8 @@ impl OneGpu<'_> {
                 Err(error) if error.code() == Some(Code::NOT_FOUND) => continue,
                 Err(error) => return Err(error),
             };
-            let memory = self.raw.memory(device).ok();
-            found.push(MigDevice {
-                gi,
-                ci,
-                uuid,
-                memory: memory.map(|(used, total)| Memory { used, total }),
-            });
+            let memory = self.raw.all_memory(device).ok();
+            found.push(MigDevice { gi, ci, uuid, memory });
         }
         found.sort_by_key(|device| (device.gi, device.ci));
         Ok(found)
@@ -253,7 +254,10 @@ impl OneGpu<'_> {
 }
 
 /// Tries again while the answer is `IN_USE`, with growing pauses, and says at the end how often.
-fn retry(tried: &str, mut attempt: impl FnMut() -> Result<(), NodeError>) -> Result<(), NodeError> {
+pub(super) fn retry(
+    tried: &str,
+    mut attempt: impl FnMut() -> Result<(), NodeError>,
+) -> Result<(), NodeError> {
     let start = Instant::now();
     for pause in RETRIES {
         match attempt() {

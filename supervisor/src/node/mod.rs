@@ -18,12 +18,15 @@ use crate::layout::{Placement, Profile};
 mod error;
 mod holders;
 mod instances;
+mod mode;
 mod nvml;
 mod profiles;
 mod raw;
 pub mod sim;
+pub mod soft;
 
 pub use error::{Code, Holder, NodeError};
+pub use mode::{MigMode, ModeChange, Needs, Virtual};
 pub use nvml::Nvml;
 
 /// A GPU of this machine.
@@ -39,40 +42,6 @@ pub struct Gpu {
     pub memory: u64,
     /// MIG mode.
     pub mode: MigMode,
-}
-
-/// Whether a GPU is cut into instances.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum MigMode {
-    /// The model or the driver has no MIG.
-    Absent,
-    /// Off.
-    Off,
-    /// On.
-    On,
-    /// Asked for and not yet so: a reset is due. Holds the current mode.
-    Pending {
-        /// On until the reset.
-        current: bool,
-    },
-}
-
-impl MigMode {
-    /// Whether instances can be made.
-    #[must_use]
-    pub const fn is_on(self) -> bool {
-        matches!(self, Self::On | Self::Pending { current: true })
-    }
-
-    /// The word that `migm status` shows.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::On => "mig",
-            Self::Absent | Self::Off => "whole",
-            Self::Pending { .. } => "mig-pending",
-        }
-    }
 }
 
 /// A GPU instance with its compute instances.
@@ -99,6 +68,8 @@ pub struct Memory {
     pub used: u64,
     /// All.
     pub total: u64,
+    /// Of it, what the driver keeps for itself and does not count as used; 0 where it counts that as used.
+    pub reserved: u64,
 }
 
 /// A process on a GPU, as NVML lists it.
@@ -113,13 +84,54 @@ pub struct Process {
 }
 
 /// The machine. Methods take NVML's index of a GPU, ask the driver each time and hold no handles between
-/// calls, so that monitors and resets do not meet stale ones.
-pub trait Node: Send {
-    /// All GPUs by index.
+/// calls, so that monitors and resets do not meet stale ones. Calls about different GPUs may be made at the
+/// same time.
+pub trait Node: Send + Sync {
+    /// All GPUs that answer, by index.
+    ///
+    /// # Errors
+    /// The driver does not count them, or none of them answers.
+    fn gpus(&self) -> Result<Vec<Gpu>, NodeError>;
+
+    /// How many GPUs there are, lost ones included: indices run from 0.
     ///
     /// # Errors
     /// The driver refused.
-    fn gpus(&self) -> Result<Vec<Gpu>, NodeError>;
+    fn count(&self) -> Result<u32, NodeError> {
+        let gpus = self.gpus()?;
+        Ok(gpus.iter().map(|gpu| gpu.index + 1).max().unwrap_or(0))
+    }
+
+    /// One GPU.
+    ///
+    /// # Errors
+    /// The driver refused, as it does where the GPU is lost.
+    fn gpu(&self, index: u32) -> Result<Gpu, NodeError> {
+        let found = self.gpus()?.into_iter().find(|gpu| gpu.index == index);
+        found.ok_or_else(|| NodeError::Nvml {
+            tried: format!("opening GPU {index}"),
+            code: Code::NOT_FOUND,
+        })
+    }
+
+    /// Turns the MIG mode of a GPU on or off, and reads back what came of it. Nothing but a wish of the user
+    /// for this very thing leads here.
+    ///
+    /// # Errors
+    /// The driver refused the request. That it could not be put into force is a [`ModeChange`].
+    fn set_mode(&self, gpu: u32, on: bool) -> Result<ModeChange, NodeError> {
+        let _ = on;
+        Err(NodeError::Nvml {
+            tried: format!("setting the MIG mode of GPU {gpu}"),
+            code: Code::NOT_SUPPORTED,
+        })
+    }
+
+    /// Whether the GPU is one of a virtual machine.
+    fn virtualisation(&self, gpu: u32) -> Virtual {
+        let _ = gpu;
+        Virtual::No
+    }
 
     /// The driver's version, such as `535.129.03`.
     ///
@@ -149,7 +161,8 @@ pub trait Node: Send {
     /// Removes an instance and what it contains. One that is not there counts as removed.
     ///
     /// # Errors
-    /// [`NodeError::InUse`] after bounded retries; else what the driver said.
+    /// [`NodeError::InUse`] after bounded retries; [`NodeError::HalfGone`] where only a part of it went; else
+    /// what the driver said.
     fn destroy(&self, gpu: u32, gi: u32) -> Result<(), NodeError>;
 
     /// Energy that the whole GPU has used since the driver was loaded, millijoules; `None` where the model

@@ -8,12 +8,12 @@ use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml as Wrapper};
 use nvml_wrapper_sys::bindings::nvmlDevice_t;
 
-use super::error::NodeError;
+use super::error::{Code, NodeError};
 use super::holders::holders;
-use super::instances::OneGpu;
+use super::instances::{OneGpu, retry};
 use super::profiles;
 use super::raw::Raw;
-use super::{Gpu, Instance, Memory, MigMode, Node, Process};
+use super::{Gpu, Instance, Memory, MigMode, ModeChange, Needs, Node, Process, Virtual};
 use crate::layout::{Placement, Profile};
 
 /// What the loader looks for. Containers often have no plain `.so`.
@@ -117,27 +117,102 @@ fn handle(device: &Device<'_>) -> nvmlDevice_t {
 
 impl Node for Nvml {
     fn gpus(&self) -> Result<Vec<Gpu>, NodeError> {
-        let fail = |what: &str, error: &NvmlError| NodeError::from_wrapper(|| what.to_owned(), error);
-        let count = self
-            .wrapper
+        let mut found = Vec::new();
+        let mut last = None;
+        for index in 0..self.count()? {
+            match self.gpu(index) {
+                Ok(gpu) => found.push(gpu),
+                Err(error) => {
+                    tracing::error!(gpu = index, %error, "a GPU does not answer");
+                    last = Some(error);
+                }
+            }
+        }
+        match last {
+            Some(error) if found.is_empty() => Err(error),
+            _ => Ok(found),
+        }
+    }
+
+    fn count(&self) -> Result<u32, NodeError> {
+        self.wrapper
             .device_count()
-            .map_err(|error| fail("counting GPUs", &error))?;
-        (0..count)
-            .map(|index| {
-                let device = self.device(index)?;
-                Ok(Gpu {
-                    index,
-                    name: device
-                        .name()
-                        .map_err(|error| fail("reading a GPU's name", &error))?,
-                    uuid: device
-                        .uuid()
-                        .map_err(|error| fail("reading a GPU's UUID", &error))?,
-                    memory: self.raw().memory(handle(&device)).map(|(_, total)| total)?,
-                    mode: Self::mode(&device)?,
-                })
-            })
-            .collect()
+            .map_err(|error| NodeError::from_wrapper(|| "counting GPUs".to_owned(), &error))
+    }
+
+    fn gpu(&self, index: u32) -> Result<Gpu, NodeError> {
+        let fail = |what: &str, error: &NvmlError| {
+            NodeError::from_wrapper(|| format!("reading the {what} of GPU {index}"), error)
+        };
+        let device = self.device(index)?;
+        Ok(Gpu {
+            index,
+            name: device.name().map_err(|error| fail("name", &error))?,
+            uuid: device.uuid().map_err(|error| fail("UUID", &error))?,
+            memory: self.raw().memory(handle(&device)).map(|(_, total)| total)?,
+            mode: Self::mode(&device)?,
+        })
+    }
+
+    /// Somebody may be about to let go of the GPU, so `IN_USE` is tried again as for a destroy.
+    fn set_mode(&self, gpu: u32, on: bool) -> Result<ModeChange, NodeError> {
+        let before = self.gpu(gpu)?;
+        let is_so = |mode: MigMode| mode == if on { MigMode::On } else { MigMode::Off };
+        if is_so(before.mode) {
+            return Ok(ModeChange::Already);
+        }
+        let ask = |on: bool| self.raw().set_mode(handle(&self.device(gpu)?), gpu, on);
+        let tried = format!("turning MIG {} on GPU {gpu}", if on { "on" } else { "off" });
+        let mut activation = Code::SUCCESS;
+        let asked = retry(&tried, || {
+            activation = ask(on)?;
+            match activation {
+                Code::IN_USE => Err(NodeError::answered(tried.clone(), Code::IN_USE, "")),
+                _ => Ok(()),
+            }
+        });
+        match asked {
+            Ok(()) => {}
+            Err(error) if error.is_in_use() => {
+                let was_on = before.mode.pending() == "on";
+                // The request has been noted all the same, and would come into force at some later reset.
+                if self.gpu(gpu)?.mode != before.mode {
+                    ask(was_on)?;
+                }
+                let minor = self.device(gpu)?.minor_number().ok();
+                let processes = self.processes(gpu).unwrap_or_default();
+                return Ok(ModeChange::InUse(holders(&processes, None, minor)));
+            }
+            Err(error) => return Err(error),
+        }
+        let found = self.gpu(gpu)?.mode;
+        let wanted_next = found.pending() == if on { "on" } else { "off" };
+        match activation {
+            Code::SUCCESS | Code::RESET_REQUIRED if is_so(found) => Ok(ModeChange::Done),
+            Code::SUCCESS | Code::RESET_REQUIRED if wanted_next => {
+                Ok(ModeChange::Pending(Needs::of(self.virtualisation(gpu))))
+            }
+            Code::SUCCESS => Err(NodeError::Unconfirmed {
+                tried,
+                found: format!("the mode is {}", found.now()),
+            }),
+            refused => Err(NodeError::answered(
+                format!("{tried}, putting it into force"),
+                refused,
+                "SetMigMode",
+            )),
+        }
+    }
+
+    fn virtualisation(&self, gpu: u32) -> Virtual {
+        let mode = self
+            .device(gpu)
+            .and_then(|device| self.raw().virtualisation(handle(&device)));
+        match mode {
+            Ok(1) => Virtual::Passthrough,
+            Ok(2) => Virtual::Vgpu,
+            _ => Virtual::No,
+        }
     }
 
     fn driver(&self) -> Result<String, NodeError> {
@@ -160,23 +235,32 @@ impl Node for Nvml {
     }
 
     fn destroy(&self, gpu: u32, gi: u32) -> Result<(), NodeError> {
-        match self.with(gpu, |one| one.destroy(gi)) {
-            Ok(_) => Ok(()),
-            Err(NodeError::InUse {
+        let Err(error) = self.with(gpu, |one| one.destroy(gi)) else {
+            return Ok(());
+        };
+        let error = match error {
+            NodeError::InUse {
                 tried,
                 tries,
                 seconds,
                 ..
-            }) => {
+            } => {
                 let minor = self.device(gpu)?.minor_number().ok();
-                Err(NodeError::InUse {
+                NodeError::InUse {
                     tried,
                     tries,
                     seconds,
-                    holders: holders(&self.processes(gpu).unwrap_or_default(), gi, minor),
-                })
+                    holders: holders(&self.processes(gpu).unwrap_or_default(), Some(gi), minor),
+                }
             }
-            Err(error) => Err(error),
+            error => error,
+        };
+        match self.with(gpu, |one| one.is_hollow(gi)) {
+            Ok(true) => Err(NodeError::HalfGone {
+                gi,
+                cause: Box::new(error),
+            }),
+            _ => Err(error),
         }
     }
 
@@ -192,8 +276,7 @@ impl Node for Nvml {
     }
 
     fn memory(&self, gpu: u32) -> Result<Memory, NodeError> {
-        let (used, total) = self.raw().memory(handle(&self.device(gpu)?))?;
-        Ok(Memory { used, total })
+        self.raw().all_memory(handle(&self.device(gpu)?))
     }
 
     fn slice_memory(&self, uuid: &str) -> Result<Memory, NodeError> {
@@ -201,8 +284,7 @@ impl Node for Nvml {
             .wrapper
             .device_by_uuid(uuid)
             .map_err(|error| NodeError::from_wrapper(|| format!("opening {uuid}"), &error))?;
-        let (used, total) = self.raw().memory(handle(&device))?;
-        Ok(Memory { used, total })
+        self.raw().all_memory(handle(&device))
     }
 
     fn processes(&self, gpu: u32) -> Result<Vec<Process>, NodeError> {

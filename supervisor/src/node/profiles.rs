@@ -74,12 +74,18 @@ fn profile(raw: Raw<'_>, device: nvmlDevice_t, number: u32) -> Result<Profile, N
     let info = raw.profile_v1(device, number)?;
     Ok(described!(
         info,
-        composed_name(info.sliceCount, info.memorySizeMB)
+        composed_name(number, info.sliceCount, info.memorySizeMB)
     ))
 }
 
 fn is_unknown_version(error: &NodeError) -> bool {
-    matches!(error, NodeError::Missing { .. }) || error.code() == Some(Code::ARGUMENT_VERSION_MISMATCH)
+    /// The library has the name, and its driver has not the call.
+    const FUNCTION_NOT_FOUND: Code = Code(13);
+    matches!(error, NodeError::Missing { .. })
+        || matches!(
+            error.code(),
+            Some(Code::ARGUMENT_VERSION_MISMATCH | FUNCTION_NOT_FOUND)
+        )
 }
 
 const fn mebibytes(count: u64) -> u64 {
@@ -98,10 +104,11 @@ fn plain_name(raw: &[c_char]) -> String {
     name.strip_prefix("MIG ").unwrap_or(name).to_owned()
 }
 
-/// The name that drivers give, made from slices and memory, for a driver that gives none. Variants with
-/// other engines cannot be told apart by it.
-fn composed_name(slices: u32, mebibytes: u64) -> String {
-    format!("{slices}g.{}gb", mebibytes.div_ceil(1024))
+/// The name that drivers give, made from slices and memory, for a driver that gives none: before R510. The only
+/// variant that such a driver has is the one with media engines, nvml.h's `1_SLICE_REV1` and `2_SLICE_REV1`.
+fn composed_name(number: u32, slices: u32, mebibytes: u64) -> String {
+    let variant = if matches!(number, 7 | 8) { "+me" } else { "" };
+    format!("{slices}g.{}gb{variant}", mebibytes.div_ceil(1024))
 }
 
 #[cfg(test)]
@@ -123,8 +130,9 @@ mod tests {
 
     #[test]
     fn a_driver_without_names_gets_the_usual_ones() {
-        assert_eq!(composed_name(1, 4864), "1g.5gb");
-        assert_eq!(composed_name(3, 20096), "3g.20gb");
-        assert_eq!(composed_name(7, 40192), "7g.40gb");
+        assert_eq!(composed_name(0, 1, 4864), "1g.5gb");
+        assert_eq!(composed_name(7, 1, 4864), "1g.5gb+me");
+        assert_eq!(composed_name(2, 3, 20096), "3g.20gb");
+        assert_eq!(composed_name(4, 7, 40192), "7g.40gb");
     }
 }

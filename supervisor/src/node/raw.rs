@@ -14,6 +14,7 @@ use nvml_wrapper_sys::bindings::{
     nvmlMemory_t, nvmlMemory_v2_t,
 };
 
+use super::Memory;
 use super::error::{Code, NodeError};
 
 /// NVML's functions as they are, with answers turned into [`NodeError`]s that say what was tried.
@@ -28,7 +29,7 @@ macro_rules! call {
             // SAFETY: handles from this library and pointers to live locals; see the module's text.
             Ok(function) => match unsafe { function($($argument),*) } {
                 0 => Ok(()),
-                code => Err(NodeError::Nvml { tried: $tried, code: Code(code) }),
+                code => Err(NodeError::answered($tried, Code(code), stringify!($function))),
             },
         }
     };
@@ -249,6 +250,30 @@ impl Raw<'_> {
         Ok(info)
     }
 
+    /// Asks for a MIG mode; gives the activation status, which is not the answer to the request.
+    pub fn set_mode(self, device: nvmlDevice_t, gpu: u32, on: bool) -> Result<Code, NodeError> {
+        let mut activation: c_uint = 0;
+        let tried = || format!("turning MIG {} on GPU {gpu}", if on { "on" } else { "off" });
+        call!(
+            self,
+            tried(),
+            nvmlDeviceSetMigMode(device, on.into(), &raw mut activation)
+        )?;
+        Ok(Code(activation))
+    }
+
+    /// `NVML_GPU_VIRTUALIZATION_MODE_*`: 1 passed through, 2 a vGPU guest.
+    pub fn virtualisation(self, device: nvmlDevice_t) -> Result<u32, NodeError> {
+        let mut mode: c_uint = 0;
+        let tried = || "reading the virtualisation mode".to_owned();
+        call!(
+            self,
+            tried(),
+            nvmlDeviceGetVirtualizationMode(device, &raw mut mode)
+        )?;
+        Ok(mode)
+    }
+
     /// GPU instance and compute instance behind a MIG device.
     pub fn mig_ids(self, device: nvmlDevice_t) -> Result<(u32, u32), NodeError> {
         let (mut gi, mut ci): (c_uint, c_uint) = (0, 0);
@@ -261,17 +286,32 @@ impl Raw<'_> {
     /// Used and total bytes. The second version counts what the driver reserves apart from what is used;
     /// drivers before R510 have the first only.
     pub fn memory(self, device: nvmlDevice_t) -> Result<(u64, u64), NodeError> {
+        self.all_memory(device).map(|memory| (memory.used, memory.total))
+    }
+
+    /// Memory with what the driver keeps for itself told apart, where it does.
+    pub fn all_memory(self, device: nvmlDevice_t) -> Result<Memory, NodeError> {
         let tried = || "reading memory".to_owned();
         let mut info = blank!(nvmlMemory_v2_t);
         info.version = version::<nvmlMemory_v2_t>(2);
         match call!(self, tried(), nvmlDeviceGetMemoryInfo_v2(device, &raw mut info)) {
-            Ok(()) => return Ok((info.used, info.total)),
+            Ok(()) => {
+                return Ok(Memory {
+                    used: info.used,
+                    total: info.total,
+                    reserved: info.reserved,
+                });
+            }
             Err(NodeError::Missing { .. }) => {}
             Err(error) if error.code() == Some(Code::ARGUMENT_VERSION_MISMATCH) => {}
             Err(error) => return Err(error),
         }
         let mut info = blank!(nvmlMemory_t);
         call!(self, tried(), nvmlDeviceGetMemoryInfo(device, &raw mut info))?;
-        Ok((info.used, info.total))
+        Ok(Memory {
+            used: info.used,
+            total: info.total,
+            reserved: 0,
+        })
     }
 }

@@ -185,10 +185,19 @@ fn time_scale_of(library: &Library) -> Result<Option<f64>, libloading::Error> {
     Ok((code == 0).then_some(scale))
 }
 
-type Create = unsafe extern "C" fn(*const c_char, c_int, f64, *mut c_char, usize) -> c_int;
+type Create = unsafe extern "C" fn(
+    *const c_char,
+    c_int,
+    f64,
+    *const c_char,
+    *const c_char,
+    *mut c_char,
+    usize,
+) -> c_int;
 type ById = unsafe extern "C" fn(*const c_char) -> c_int;
 type Clear = unsafe extern "C" fn() -> c_int;
 type Keep = unsafe extern "C" fn(*const c_char, c_uint) -> c_int;
+type Faults = unsafe extern "C" fn(*const c_char, *const c_char) -> c_int;
 type TimeScale = unsafe extern "C" fn(*mut f64) -> c_int;
 type LastError = unsafe extern "C" fn() -> *const c_char;
 
@@ -207,13 +216,40 @@ impl SimulatedGpu {
     /// # Errors
     /// The library cannot be loaded, or does not know the model.
     pub fn create(links: &Path, spec: &str, mig: bool, time_scale: f64) -> Result<Self, SimError> {
+        Self::create_under(links, spec, mig, time_scale, None)
+    }
+
+    /// As [`create`](Self::create), under a driver of this version; `None`: `SIMGPU_DRIVER`, else the newest.
+    ///
+    /// # Errors
+    /// The library cannot be loaded, or does not know the model or the version.
+    pub fn create_under(
+        links: &Path,
+        spec: &str,
+        mig: bool,
+        time_scale: f64,
+        driver: Option<&str>,
+    ) -> Result<Self, SimError> {
         let mut gpu = Self::load(links)?;
         let text = c_string(spec)?;
+        let driver = driver.map(c_string).transpose()?;
+        let driver = driver.as_ref().map_or(std::ptr::null(), |driver| driver.as_ptr());
+        let (mig, faults) = (c_int::from(mig), std::ptr::null());
         let mut id: [c_char; ID] = [0; ID];
         // SAFETY: the simulated library exports this symbol with this type.
         let create = unsafe { gpu.library.get::<Create>(b"simgpuCreate\0") }?;
-        // SAFETY: the text ends in zero, and the buffer has the length given.
-        let code = unsafe { create(text.as_ptr(), c_int::from(mig), time_scale, id.as_mut_ptr(), ID) };
+        // SAFETY: the texts end in zero or are null, as is allowed, and the buffer has the length given.
+        let code = unsafe {
+            create(
+                text.as_ptr(),
+                mig,
+                time_scale,
+                driver,
+                faults,
+                id.as_mut_ptr(),
+                ID,
+            )
+        };
         gpu.check(code, || format!("simulating {spec}"))?;
         gpu.id = id
             .iter()
@@ -257,7 +293,11 @@ impl SimulatedGpu {
     /// # Errors
     /// It does not start.
     pub fn node(&self) -> Result<Nvml, SimError> {
-        Ok(Nvml::at(&self.nvml)?)
+        Nvml::at(&self.nvml).map_err(|error| match self.check(-1, || "starting its NVML".to_owned()) {
+            // A wrong variable has a line of its own, which a driver's code cannot give.
+            Err(SimError::Refused { tried, said }) if !said.is_empty() => SimError::Refused { tried, said },
+            _ => error.into(),
+        })
     }
 
     /// Wall seconds per simulated second.
@@ -283,6 +323,20 @@ impl SimulatedGpu {
         // SAFETY: the text ends in zero.
         let code = unsafe { keep(id.as_ptr(), pid) };
         self.check(code, || format!("keeping simulated GPU {}", self.id))
+    }
+
+    /// Plays these faults from now on, in place of all before; the form is that of `SIMGPU_FAULTS`, an empty text
+    /// plays none.
+    ///
+    /// # Errors
+    /// The text was not understood; the faults before stay.
+    pub fn set_faults(&self, faults: &str) -> Result<(), SimError> {
+        let (id, text) = (c_string(&self.id)?, c_string(faults)?);
+        // SAFETY: the simulated library exports this symbol with this type.
+        let set = unsafe { self.library.get::<Faults>(b"simgpuFaults\0") }?;
+        // SAFETY: both texts end in zero.
+        let code = unsafe { set(id.as_ptr(), text.as_ptr()) };
+        self.check(code, || format!("setting faults of simulated GPU {}", self.id))
     }
 
     /// Removes the GPU's shared state. Processes that still use it keep what they have mapped.

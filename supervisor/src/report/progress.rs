@@ -144,7 +144,7 @@ fn style(template: &str) -> ProgressStyle {
 
 /// What a change is worth a line for: state, slice, outcome; not each byte.
 fn describe(job: &JobStatus) -> String {
-    let slice = |last: &crate::control::AttemptRecord| format!("{}@{}", last.profile, last.placement);
+    let slice = |last: &crate::control::AttemptRecord| super::status::placed(&last.profile, last.placement);
     match (job.state, job.attempts.last()) {
         (JobState::Running, Some(last)) => format!("runs on {}", slice(last)),
         (JobState::Moving, Some(last)) => {

@@ -3,6 +3,7 @@
 use migm_shared::units::Bytes;
 use serde::Serialize;
 
+use super::picture::{Style, picture};
 use super::table::Table;
 use crate::control::{GpuStatus, JobState, JobStatus, NodeStatus, SliceStatus};
 use crate::job::monotonic;
@@ -46,72 +47,123 @@ pub const fn state(state: JobState) -> &'static str {
     }
 }
 
-/// GPUs with their slices, then jobs, for people.
+/// GPUs as pictures, their slices, then jobs, for people. `grids` are the memory slices of each GPU; where
+/// they are not known, the picture ends with the last slice.
 #[must_use]
-pub fn text(node: &NodeStatus) -> String {
-    let mut gpus = Table::new(&[">gpu", "model", "mode", "slice", ">memory", "state", "job"]);
+pub fn text(node: &NodeStatus, grids: &[u32], style: Style) -> String {
+    let name = |id| {
+        let job = node.jobs.iter().find(|job| job.id == id);
+        job.map_or_else(String::new, |job| job.name.clone())
+    };
+    let mut text = String::new();
     for (index, gpu) in node.gpus.iter().enumerate() {
-        let name = if node.simulated {
-            format!("{} (simulated)", gpu.name)
-        } else {
-            gpu.name.clone()
-        };
-        let lead = |first: bool| match first {
-            true => [index.to_string(), name.clone(), gpu.mode.clone()],
-            false => [String::new(), String::new(), String::new()],
-        };
-        if gpu.slices.is_empty() {
-            gpus.row(lead(true).into_iter().chain(["none".into()]));
+        let simulated = if node.simulated { " (simulated)" } else { "" };
+        text.push_str(&format!("GPU {index}  {}{simulated}  {}\n", gpu.name, gpu.mode));
+        if let Some(hint) = hint(&gpu.mode) {
+            text.push_str(&format!("  {hint}\n"));
         }
-        for (number, slice) in gpu.slices.iter().enumerate() {
-            gpus.row(
-                lead(number == 0)
-                    .into_iter()
-                    .chain(slice_cells(slice, &node.jobs)),
-            );
+        let units = grids.get(index).copied().unwrap_or(1);
+        text.push_str(&picture(gpu, units, style, name));
+        text.push('\n');
+    }
+    let mut slices = Table::new(&[">gpu", "slice", ">memory", "state", "job"]);
+    let mut any = false;
+    for (index, gpu) in node.gpus.iter().enumerate() {
+        for slice in &gpu.slices {
+            any = true;
+            slices.row(std::iter::once(index.to_string()).chain(slice_cells(slice, &node.jobs)));
         }
     }
-    let mut text = gpus.render();
+    if any {
+        text.push_str(&slices.render());
+    } else {
+        text.push_str("no slices\n");
+    }
     if node.jobs.is_empty() {
         text.push_str("\nno jobs\n");
         return text;
     }
-    let mut jobs = Table::new(&[
-        ">job",
-        "name",
-        "state",
-        "slice",
-        ">attempt",
-        ">reserved peak",
-        "note",
-    ]);
+    let mut jobs = Table::new(&[">job", "name", "state", "slice", ">attempt", ">reserved peak"]);
     for job in &node.jobs {
         let slice = job.attempts.last().filter(|last| last.end.is_none());
         jobs.row([
             job.id.to_string(),
-            job.name.clone(),
+            short(&job.name),
             state(job.state).to_owned(),
-            slice.map_or_else(
-                || "-".into(),
-                |last| format!("{}@{}", last.profile, last.placement),
-            ),
+            slice.map_or_else(|| "-".into(), |last| placed(&last.profile, last.placement)),
             job.attempts.len().to_string(),
             Bytes(job.figures.reserved).to_string(),
-            job.note.clone().unwrap_or_default(),
         ]);
     }
     text.push('\n');
     text.push_str(&jobs.render());
+    // Notes are sentences: in a column of their own they would make every line long.
+    for job in &node.jobs {
+        if let Some(note) = job.note.as_deref().filter(|note| !note.is_empty()) {
+            text.push_str(&wrapped(&format!("{}: {note}", job.id)));
+        }
+    }
     text
+}
+
+/// What a mode that hinders asks for.
+#[must_use]
+pub fn hint(mode: &str) -> Option<&'static str> {
+    match mode {
+        "mig-pending" => Some("a change of its MIG mode waits for a reset: `migm node list` says how"),
+        "lost" => Some("the driver has lost it: it needs a reset or a reboot; looked at again by itself"),
+        "needs-reset" => {
+            Some("the driver does nothing with it before a reset or a reboot; looked at again by itself")
+        }
+        "failing" => Some("it cannot be read and is put aside; looked at again by itself"),
+        _ => None,
+    }
+}
+
+/// In lines of at most eighty columns where words allow it, those after the first indented.
+fn wrapped(sentence: &str) -> String {
+    const WIDTH: usize = 80;
+    let (mut text, mut column) = (String::new(), 0);
+    for word in sentence.split_whitespace() {
+        let length = word.chars().count();
+        if column > 0 && column + 1 + length > WIDTH {
+            text.push_str("\n   ");
+            column = 3;
+        }
+        if column > 0 {
+            text.push(' ');
+            column += 1;
+        }
+        text.push_str(word);
+        column += length;
+    }
+    text + "\n"
+}
+
+fn short(name: &str) -> String {
+    const LONGEST: usize = 24;
+    if name.chars().count() <= LONGEST {
+        return name.to_owned();
+    }
+    let kept: String = name.chars().take(LONGEST - 1).collect();
+    format!("{kept}~")
+}
+
+/// A slice by kind and place; bytes of a GPU have none.
+pub(super) fn placed(profile: &str, start: u32) -> String {
+    match profile {
+        "soft" | "whole" => profile.to_owned(),
+        _ => format!("{profile}@{start}"),
+    }
 }
 
 fn slice_cells(slice: &SliceStatus, jobs: &[JobStatus]) -> [String; 4] {
     let holder = slice.job.map(|id| {
         let name = jobs.iter().find(|job| job.id == id).map_or("", |job| &job.name);
-        format!("{id} {name}").trim_end().to_owned()
+        short(format!("{id} {name}").trim_end())
     });
     [
-        format!("{}@{}", slice.profile, slice.start),
+        placed(&slice.profile, slice.start),
         Bytes(slice.memory).to_string(),
         slice.state.clone(),
         holder.unwrap_or_default(),
@@ -167,7 +219,17 @@ mod tests {
 
     #[test]
     fn a_node_for_people() {
-        insta::assert_snapshot!(text(&node()));
+        insta::assert_snapshot!(text(&node(), &[8, 4], Style::Plain));
+    }
+
+    #[test]
+    fn long_notes_are_wrapped() {
+        let note = wrapped(&format!("12: {}", "waits for GPU 1 ".repeat(12)));
+        assert!(
+            note.lines().count() > 1 && note.lines().all(|line| line.len() <= 80),
+            "{note}"
+        );
+        assert_eq!(wrapped("1: short"), "1: short\n");
     }
 
     #[test]

@@ -97,7 +97,7 @@ pub fn batch(report: &BatchReport) -> String {
                     String::new()
                 },
                 (index + 1).to_string(),
-                format!("{}@{}", attempt.profile, attempt.placement),
+                super::status::placed(&attempt.profile, attempt.placement),
                 format!("{:.1}", attempt.start),
                 attempt.end.map_or_else(|| "-".into(), |end| format!("{end:.1}")),
                 attempt.outcome.map_or("runs", outcome).to_owned(),

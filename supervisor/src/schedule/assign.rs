@@ -4,7 +4,7 @@ use migm_shared::ids::Incarnation;
 use migm_shared::units::Bytes;
 
 use super::choose::Choice;
-use super::machine::{Scheduler, Seat};
+use super::machine::{Scheduler, Seat, Waiting};
 use super::{Action, Slice, SliceState};
 
 impl Scheduler {
@@ -81,6 +81,12 @@ impl Scheduler {
                 }
                 false
             }
+            Choice::Lease { gpu, bytes } => {
+                let reason = self.say_why_lease(arrival, gpu, bytes);
+                let slice = self.keep_lease(gpu, bytes, job);
+                self.seat(arrival, slice, reason);
+                true
+            }
             Choice::Wait => false,
             Choice::Never { reason } => {
                 self.queue.remove(&arrival);
@@ -106,6 +112,7 @@ impl Scheduler {
                 self.slices
                     .get(&seat.slice)
                     .is_some_and(|slice| slice.state == SliceState::Reserved(job))
+                    || self.soft.is_kept(seat.slice)
             });
             let Some(Seat { slice, reason }) = ready else {
                 return;
@@ -119,6 +126,7 @@ impl Scheduler {
                 known.holds = Some(slice);
                 known.moving = false;
             }
+            actions.extend(self.grant_lease(slice));
             actions.push(Action::Grant { job, slice, reason });
         }
     }
@@ -129,6 +137,7 @@ impl Scheduler {
             let Some(seat) = waiting.seat.take() else {
                 continue;
             };
+            self.soft.release(seat.slice);
             if let Some(slice) = self.slices.get_mut(&seat.slice) {
                 slice.state = match slice.state {
                     SliceState::Reserved(_) => SliceState::Idle,
@@ -145,11 +154,16 @@ impl Scheduler {
         let slice = &self.slices[&slice];
         let table = &self.gpus[&slice.gpu].table;
         let memory = Bytes(table.profile(slice.profile).memory);
-        let need = match (waiting.need.device_bytes, waiting.outgrown) {
-            (0, 0) => "need unknown".to_owned(),
-            (need, 0) => format!("need {}", Bytes(need)),
-            (need, had) => format!("need {}, outgrew {}", Bytes(need), Bytes(had)),
-        };
+        let need = need_in_words(waiting);
         format!("{need}: {} with {memory}, {how}", table.named(slice.slot()))
+    }
+}
+
+/// What a waiting job needs, for people.
+pub(super) fn need_in_words(waiting: &Waiting) -> String {
+    match (waiting.need.device_bytes, waiting.outgrown) {
+        (0, 0) => "need unknown".to_owned(),
+        (need, 0) => format!("need {}", Bytes(need)),
+        (need, had) => format!("need {}, outgrew {}", Bytes(need), Bytes(had)),
     }
 }

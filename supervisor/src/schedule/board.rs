@@ -118,7 +118,7 @@ impl Desk<'_> {
         let held: Vec<Slot> = self.held.iter().map(|held| held.slot).collect();
         let standing = self.lasting.iter().copied();
         let standing = standing.filter(|slot| slot.0 == profile && clear(slot, &held));
-        let creates = self.busy.into_iter().flat_map(|busy| self.table.creates(busy));
+        let creates = self.busy.into_iter().flat_map(|busy| self.table.steps(busy));
         let creates = creates
             .map(|(slot, _)| slot)
             .filter(|slot| slot.0 == profile && !self.refused.contains(slot) && clear(slot, &self.lasting));

@@ -7,7 +7,11 @@ use migm_shared::units::Bytes;
 
 use super::machine::{Scheduler, Waiting};
 use super::{GpuIndex, Policy, SliceState};
+use crate::layout::placing::{Cost, PlacementRule};
 use crate::layout::{Plan, ProfileIndex, Slot};
+
+/// Waiting jobs that a place is chosen for besides the first: more than one GPU holds at a time.
+const LOOK_AHEAD: usize = 8;
 
 /// How a waiting job can be served.
 #[derive(Debug)]
@@ -21,6 +25,8 @@ pub(super) enum Choice {
         plan: Plan,
         destroy: Vec<Incarnation>,
     },
+    /// A soft slice of so many bytes.
+    Lease { gpu: GpuIndex, bytes: u64 },
     /// Not before something changes.
     Wait,
     /// Never.
@@ -28,9 +34,9 @@ pub(super) enum Choice {
 }
 
 impl Scheduler {
-    /// How `job` is served now. The tightest memory size wins over all GPUs; within it the profile with the
+    /// How `job` is served now by a slice of a fixed kind. The tightest memory size wins over all GPUs; within it the profile with the
     /// most multiprocessors; then an idle slice before a new one.
-    pub(super) fn choose(&self, job: &Waiting) -> Choice {
+    pub(super) fn choose_slice(&self, job: &Waiting) -> Choice {
         let mut options: Vec<(GpuIndex, Vec<ProfileIndex>)> = Vec::new();
         for &gpu in self.gpus.keys() {
             let class = self.class(gpu, job);
@@ -64,7 +70,7 @@ impl Scheduler {
             if self.going() > 0 {
                 return Choice::Wait;
             }
-            if let Some(make) = self.make_one_of(&kinds) {
+            if let Some(make) = self.make_one_of(job, &kinds) {
                 return make;
             }
         }
@@ -116,65 +122,102 @@ impl Scheduler {
     }
 
     /// The slice of these kinds to use: one that exists before one being created; one that cannot be
-    /// destroyed before one that can, since it is of no other use; then the one that leaves most full layouts
-    /// in reach were all other idle slices gone.
+    /// destroyed before one that can, since it is of no other use; then the one whose place would cost least to
+    /// take were all other idle slices gone.
     fn idle_of(&self, kinds: &[(GpuIndex, ProfileIndex)]) -> Option<Incarnation> {
         let idle = self.slices.iter().filter(|(_, slice)| {
             let free = matches!(slice.state, SliceState::Idle | SliceState::Creating(None));
             free && kinds.contains(&(slice.gpu, slice.profile))
         });
         let ranked = idle.map(|(&number, slice)| {
-            let mut taken = self.pinned(slice.gpu);
-            if slice.is_spare() {
-                taken.push(slice.slot());
-            }
-            let table = &self.gpus[&slice.gpu].table;
-            let reachable = table.state_of(&taken).map_or(0, |state| table.reachable(state));
+            let cost = if slice.is_spare() {
+                self.cost(slice.gpu, &self.pinned(slice.gpu), slice.slot())
+            } else {
+                Cost::default()
+            };
             // Of those being created the one asked for first is there first.
             let coming = (slice.state != SliceState::Idle).then_some(number);
-            (
-                coming,
-                slice.is_spare(),
-                Reverse(reachable),
-                slice.gpu,
-                slice.placement,
-                number,
-            )
+            (coming, slice.is_spare(), cost, slice.gpu, slice.placement, number)
         });
         ranked.min().map(|ranked| ranked.5)
     }
 
-    /// A new slice of one of these kinds: fewest idle slices destroyed, then most full layouts in reach,
-    /// then the first GPU.
-    fn make_one_of(&self, kinds: &[(GpuIndex, ProfileIndex)]) -> Option<Choice> {
+    /// What a slot more costs where these are taken; the most where they cannot stand together.
+    fn cost(&self, gpu: GpuIndex, taken: &[Slot], slot: Slot) -> Cost {
+        let gpu = &self.gpus[&gpu];
+        let with: Vec<Slot> = taken.iter().copied().chain([slot]).collect();
+        match (gpu.table.state_of(taken), gpu.table.state_of(&with)) {
+            (Ok(from), Ok(to)) => self.kinds[gpu.kind].cost(from, slot.1, to),
+            _ => Cost(i64::MAX),
+        }
+    }
+
+    /// A new slice of one of these kinds: fewest idle slices destroyed, then the least cost, then the first GPU.
+    fn make_one_of(&self, job: &Waiting, kinds: &[(GpuIndex, ProfileIndex)]) -> Option<Choice> {
         let plans = kinds.iter().filter_map(|&(gpu, profile)| {
             let spare: Vec<(Incarnation, Slot)> = self.spare(gpu);
-            let slots: Vec<Slot> = spare.iter().map(|(_, slot)| *slot).collect();
-            let plan = self.gpus[&gpu]
-                .table
-                .plan_for(&self.pinned(gpu), &slots, profile)?;
-            let destroy = plan
-                .destroy
-                .iter()
-                .map(|&index| spare[index].0)
-                .collect::<Vec<_>>();
-            Some((gpu, profile, plan, destroy))
+            let (cost, plan) = self.plan(job, gpu, profile, &spare)?;
+            let destroy: Vec<Incarnation> = plan.destroy.iter().map(|&index| spare[index].0).collect();
+            Some((gpu, profile, cost, plan, destroy))
         });
-        let best = plans.min_by_key(|(gpu, profile, plan, destroy)| {
-            (
-                destroy.len(),
-                Reverse(plan.reachable),
-                *gpu,
-                *profile,
-                plan.placement,
-            )
+        let best = plans.min_by_key(|(gpu, profile, cost, plan, destroy)| {
+            (destroy.len(), *cost, *gpu, *profile, plan.placement)
         });
-        best.map(|(gpu, profile, plan, destroy)| Choice::Make {
+        best.map(|(gpu, profile, _, plan, destroy)| Choice::Make {
             gpu,
             profile,
             plan,
             destroy,
         })
+    }
+
+    /// Where a slice would be made on this GPU: on free ground by the rule of its kind; else where the fewest
+    /// idle slices have to go.
+    fn plan(
+        &self,
+        job: &Waiting,
+        gpu: GpuIndex,
+        profile: ProfileIndex,
+        spare: &[(Incarnation, Slot)],
+    ) -> Option<(Cost, Plan)> {
+        let (state, pinned) = (&self.gpus[&gpu], self.pinned(gpu));
+        let slots: Vec<Slot> = spare.iter().map(|(_, slot)| *slot).collect();
+        let all: Vec<Slot> = pinned.iter().chain(&slots).copied().collect();
+        let standing = state.table.state_of(&all).ok()?;
+        let following = self.following(job, gpu);
+        let free = self.kinds[state.kind].best(&state.table, standing, profile, &following);
+        if let Some((cost, placement, reachable)) = free {
+            let destroy = Vec::new();
+            return Some((
+                cost,
+                Plan {
+                    destroy,
+                    placement,
+                    reachable,
+                },
+            ));
+        }
+        let plan = state.table.plan_for(&pinned, &slots, profile)?;
+        let goes = |index: &usize| plan.destroy.contains(index);
+        let kept = (0..slots.len())
+            .filter(|index| !goes(index))
+            .map(|index| slots[index]);
+        let left: Vec<Slot> = pinned.iter().copied().chain(kept).collect();
+        Some((self.cost(gpu, &left, (profile, plan.placement)), plan))
+    }
+
+    /// The profiles that the jobs behind this one will be given, where the node has one GPU: what is known of the
+    /// demand, and not only likely. Several GPUs share the queue in too many ways.
+    fn following(&self, job: &Waiting, gpu: GpuIndex) -> Vec<Vec<ProfileIndex>> {
+        let Some(arrival) = self.jobs.get(&job.job).map(|known| known.arrival) else {
+            return Vec::new();
+        };
+        if self.gpus.len() != 1 {
+            return Vec::new();
+        }
+        let behind = self.queue.range(arrival + 1..).map(|(_, waiting)| waiting);
+        let unseated = behind.filter(|waiting| waiting.seat.is_none()).take(LOOK_AHEAD);
+        unseated.map(|waiting| self.class(gpu, waiting)).collect()
     }
 
     /// Slots of a GPU that must stay as they are for now.
@@ -226,6 +269,8 @@ impl Scheduler {
                 }
             }
         }
+        let shared = self.largest_lease(job.job).map(|most| (most, "a soft slice"));
+        let largest = largest.max(shared);
         let offer = match largest {
             Some((memory, name)) => format!(
                 "the largest slice to be had here is {name} with {}",
@@ -270,9 +315,13 @@ impl Scheduler {
     }
 
     /// Whether some slice that the job may use and that is larger than `had` bytes could ever hold `need` bytes.
-    pub(super) fn could_hold(&self, job: JobId, need: u64, had: u64) -> bool {
+    #[must_use]
+    pub fn could_hold(&self, job: JobId, need: u64, had: u64) -> bool {
         let gpus = self.gpus.iter().filter(|(gpu, _)| self.may_use(job, **gpu));
-        gpus.into_iter().any(|(&gpu, state)| {
+        let soft = self
+            .largest_lease(job)
+            .is_some_and(|most| most > had && most >= need);
+        soft || gpus.into_iter().any(|(&gpu, state)| {
             let fit = self.allowed(gpu, need);
             fit.iter()
                 .any(|&profile| state.table.profile(profile).memory > had && self.can_ever(gpu, profile))

@@ -17,6 +17,8 @@ pub(super) struct Gpu {
     /// Also without those refused since the last change.
     pub(super) table: Arc<Table>,
     pub(super) foreign: Vec<Slot>,
+    /// Which of the scheduler's kinds it is.
+    pub(super) kind: usize,
     /// Refusals in a row.
     refusals: u32,
     retry_at: Option<f64>,
@@ -25,11 +27,12 @@ pub(super) struct Gpu {
 }
 
 impl Gpu {
-    pub(super) fn new(table: Arc<Table>, foreign: Vec<Slot>) -> Self {
+    pub(super) fn new(table: Arc<Table>, foreign: Vec<Slot>, kind: usize) -> Self {
         Self {
             lasting: Arc::clone(&table),
             table,
             foreign,
+            kind,
             refusals: 0,
             retry_at: None,
             odd: false,

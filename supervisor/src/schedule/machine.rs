@@ -8,14 +8,17 @@ use migm_shared::units::Bytes;
 
 use super::gpu::Gpu;
 use super::planned::Planned;
+use super::worth::Kind;
 use super::{Action, Event, Facts, GpuIndex, Need, Policy, Slice, SliceState};
-use crate::layout::StateIndex;
+use crate::layout::{Slot, StateIndex, Table};
 
 /// The scheduler of one node. Deterministic: the same events at the same times give the same actions.
 #[derive(Debug)]
 pub struct Scheduler {
     pub(super) policy: Policy,
     pub(super) gpus: BTreeMap<GpuIndex, Gpu>,
+    /// What places are worth, one for all GPUs with the same table.
+    pub(super) kinds: Vec<Kind>,
     pub(super) slices: BTreeMap<Incarnation, Slice>,
     /// By arrival: a job that goes on keeps its number, so it comes before all that never ran.
     pub(super) queue: BTreeMap<u64, Waiting>,
@@ -26,6 +29,8 @@ pub struct Scheduler {
     pub(super) planned_in: HashMap<Incarnation, StateIndex>,
     /// Where a decider decides; else jobs are served in order.
     pub(super) planned: Option<Planned>,
+    /// GPUs that are shared, with the leases on them.
+    pub(super) soft: super::soft::Pools,
     pub(super) next_incarnation: u64,
     next_arrival: u64,
 }
@@ -66,12 +71,14 @@ impl Scheduler {
         Self {
             policy,
             gpus: BTreeMap::new(),
+            kinds: Vec::new(),
             slices: BTreeMap::new(),
             queue: BTreeMap::new(),
             jobs: HashMap::new(),
             restricted: HashMap::new(),
             planned_in: HashMap::new(),
             planned: None,
+            soft: super::soft::Pools::default(),
             next_incarnation: first.0,
             next_arrival: 0,
         }
@@ -81,14 +88,9 @@ impl Scheduler {
     /// go back.
     pub fn step(&mut self, now: f64, event: Event) -> Vec<Action> {
         let mut actions = Vec::new();
+        let mut read = None;
         match event {
-            Event::Gpu { gpu, table, foreign } => {
-                if let Some(planned) = &mut self.planned {
-                    let names = table.profiles().iter().map(|profile| profile.name.clone());
-                    planned.gpu(gpu, names.collect());
-                }
-                self.gpus.insert(gpu, Gpu::new(table, foreign));
-            }
+            Event::Gpu { gpu, table, foreign } => self.announced(gpu, table, foreign),
             Event::Slice {
                 slice,
                 gpu,
@@ -108,6 +110,18 @@ impl Scheduler {
                 };
                 self.adopt(slice, known, holder);
             }
+            Event::SoftGpu { gpu, cut } => self.soft_gpu(gpu, cut),
+            Event::SoftSlice {
+                slice,
+                gpu,
+                memory,
+                holder,
+            } => self.adopt_lease(slice, gpu, memory, holder),
+            Event::Room { gpu, room } => {
+                read = Some(gpu);
+                self.room(now, gpu, room, &mut actions);
+            }
+            Event::Raise { job, need } => self.raise(now, job, need.device_bytes, &mut actions),
             Event::Restricted { job, gpus } => {
                 self.restricted.insert(job, gpus.into_iter().collect());
             }
@@ -130,14 +144,16 @@ impl Scheduler {
             Event::Destroyed { slice } => self.destroyed(slice),
             Event::DestroyFailed { slice } => self.destroy_failed(slice),
             Event::Vanished { slice } => self.gone(slice),
+            Event::Lost { gpu } => self.lost(gpu),
             Event::Tick => self.tick(now),
-            Event::Settled => self.plan(now, &mut actions),
+            Event::Settled => self.ask_decider(now, &mut actions),
         }
         if self.planned.is_some() {
             self.pursue(now, &mut actions);
         } else {
             self.serve(&mut actions);
         }
+        self.look(read, &mut actions);
         actions
     }
 
@@ -154,6 +170,21 @@ impl Scheduler {
         }
     }
 
+    fn announced(&mut self, gpu: GpuIndex, table: Arc<Table>, foreign: Vec<Slot>) {
+        let kind = self.kinds.iter().position(|kind| kind.is_of(&table));
+        let kind = kind.unwrap_or_else(|| {
+            self.kinds.push(Kind::new(Arc::clone(&table)));
+            self.kinds.len() - 1
+        });
+        if self.gpus.get(&gpu).is_none_or(|known| known.kind != kind) {
+            self.kinds[kind].joined();
+        }
+        if let Some(planned) = &mut self.planned {
+            planned.gpu(gpu, kind);
+        }
+        self.gpus.insert(gpu, Gpu::new(table, foreign, kind));
+    }
+
     fn adopt(&mut self, number: Incarnation, slice: Slice, holder: Option<JobId>) {
         let profiles = self
             .gpus
@@ -165,16 +196,21 @@ impl Scheduler {
         self.next_incarnation = self.next_incarnation.max(number.0 + 1);
         self.slices.insert(number, slice);
         if let Some(job) = holder {
-            let arrival = self.draw_arrival();
-            let known = Known {
-                arrival,
-                holds: Some(number),
-                moving: false,
-                outgrown: 0,
-                note: None,
-            };
-            self.jobs.insert(job, known);
+            self.adopt_holder(number, job);
         }
+    }
+
+    /// A job that runs on a slice already.
+    pub(super) fn adopt_holder(&mut self, slice: Incarnation, job: JobId) {
+        let arrival = self.draw_arrival();
+        let known = Known {
+            arrival,
+            holds: Some(slice),
+            moving: false,
+            outgrown: 0,
+            note: None,
+        };
+        self.jobs.insert(job, known);
     }
 
     fn draw_arrival(&mut self) -> u64 {
@@ -218,6 +254,16 @@ impl Scheduler {
         }
         // Those behind wait for this job: slices kept for them could be the ones it waits for.
         self.unseat_from(arrival);
+        let least = need
+            .device_bytes
+            .max(outgrown.saturating_add(u64::from(outgrown > 0)));
+        let whole = self.policy == Policy::Sequential;
+        // Deciders place by themselves.
+        if self.planned.is_none() {
+            self.kinds
+                .iter_mut()
+                .for_each(|kind| kind.wanted(Bytes(least), whole));
+        }
         let waiting = Waiting {
             job,
             need,
@@ -238,7 +284,7 @@ impl Scheduler {
         }
         let held = known.holds.take();
         let slice = held.and_then(|number| self.slices.get_mut(&number));
-        let mut had = 0;
+        let mut had = held.and_then(|number| self.soft.free(number)).unwrap_or(0);
         if let Some(slice) = slice {
             slice.state = SliceState::Idle;
             had = self.gpus[&slice.gpu].table.profile(slice.profile).memory;
@@ -279,6 +325,9 @@ impl Scheduler {
     }
 
     fn forecast(&mut self, job: JobId, need: Need, actions: &mut Vec<Action>) {
+        if self.forecast_lease(job, need) {
+            return;
+        }
         let Some(slice) = self.slice_of(job).and_then(|number| self.slices.get(&number)) else {
             return;
         };
@@ -377,6 +426,28 @@ impl Scheduler {
                 }
             }
             SliceState::Idle | SliceState::Destroying | SliceState::Creating(None) => {}
+        }
+    }
+
+    /// A GPU is no more: those that were to get a slice there wait again.
+    fn lost(&mut self, gpu: GpuIndex) {
+        let there = self.slices.iter().filter(|(_, slice)| slice.gpu == gpu);
+        for number in there.map(|(number, _)| *number).collect::<Vec<_>>() {
+            self.gone(number);
+        }
+        self.gpus.remove(&gpu);
+        if let Some(planned) = &mut self.planned {
+            planned.lost(gpu);
+        }
+        for job in self.soft.lost(gpu) {
+            let Some(known) = self.jobs.get_mut(&job) else {
+                continue;
+            };
+            known.holds = None;
+            let arrival = known.arrival;
+            if self.queue.contains_key(&arrival) {
+                self.unseat_from(arrival);
+            }
         }
     }
 

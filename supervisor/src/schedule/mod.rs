@@ -4,7 +4,8 @@
 //!
 //! 1. [`Event::Arrived`] puts the job into the queue, which is in order of arrival.
 //! 2. The first job without a slice is assigned one: an idle slice of the tightest profile that holds its
-//!    need, else one that is created where most full layouts stay in reach ([`Action::Create`]), idle slices
+//!    need, else one that is created where the fewest jobs to come are lost for it ([`Action::Create`]; before the
+//!    demand is known, where most full layouts stay in reach), idle slices
 //!    of ours being destroyed for it where they must ([`Action::Destroy`]; the create follows when they are
 //!    gone). When neither can be had, it waits for running jobs, and so do all behind it.
 //! 3. [`Action::Grant`] leases the slice. Grants are given strictly in order of arrival: no job overtakes
@@ -34,9 +35,11 @@ mod planned_properties;
 pub mod policy;
 #[cfg(test)]
 mod properties;
+pub mod soft;
 #[cfg(test)]
 mod tests;
 mod view;
+mod worth;
 
 pub use board::{Board, Candidate, Decider, Desk, Facts, Held, Order, share};
 pub use machine::Scheduler;
@@ -111,6 +114,39 @@ pub enum Event {
         fixed: bool,
         /// The job that runs on it.
         holder: Option<JobId>,
+    },
+    /// A GPU that jobs share as soft slices; said again, it changes how leases are cut from then on.
+    SoftGpu {
+        /// Which.
+        gpu: GpuIndex,
+        /// How its leases are cut.
+        cut: soft::Cut,
+    },
+    /// A soft slice that a running job holds: adopted after a restart.
+    SoftSlice {
+        /// Its number.
+        slice: Incarnation,
+        /// Where.
+        gpu: GpuIndex,
+        /// Its bytes.
+        memory: u64,
+        /// The job that runs on it.
+        holder: JobId,
+    },
+    /// The answer to [`Action::Look`].
+    Room {
+        /// Which GPU.
+        gpu: GpuIndex,
+        /// What there is; `None` where the driver does not tell.
+        room: Option<soft::Room>,
+    },
+    /// A process of a running job has come to the end of its soft slice. Answered by [`Action::Grow`] or
+    /// [`Action::Stay`].
+    Raise {
+        /// Which.
+        job: JobId,
+        /// What it needs at least.
+        need: Need,
     },
     /// A job may use these GPUs only; said before it arrives or goes on.
     Restricted {
@@ -192,6 +228,11 @@ pub enum Event {
         /// Which.
         slice: Incarnation,
     },
+    /// A GPU is gone with all its slices, as far as jobs are concerned; [`Event::Gpu`] brings it back.
+    Lost {
+        /// Which.
+        gpu: GpuIndex,
+    },
     /// Time has passed; for rules that wait. Wanted every second or so.
     Tick,
 }
@@ -223,6 +264,34 @@ pub enum Action {
         slice: Incarnation,
         /// One line for people.
         reason: String,
+    },
+    /// Read what leases on a GPU may have together. Answered by [`Event::Room`].
+    Look {
+        /// Which.
+        gpu: GpuIndex,
+    },
+    /// A soft slice comes to be; its [`Grant`](Self::Grant) follows.
+    Lease {
+        /// Its number from here on.
+        slice: Incarnation,
+        /// Where.
+        gpu: GpuIndex,
+        /// Its bytes.
+        memory: u64,
+    },
+    /// A running job's soft slice has so many bytes from here on, at least what was asked for.
+    Grow {
+        /// Whose.
+        job: JobId,
+        /// Which.
+        slice: Incarnation,
+        /// Its bytes.
+        memory: u64,
+    },
+    /// What a running job asked for cannot be had.
+    Stay {
+        /// Which.
+        job: JobId,
     },
     /// Stop a running job, so that it starts again on a larger slice. Answered by [`Event::Ended`].
     Move {

@@ -29,8 +29,6 @@ pub(super) const PASSED_AT_MOST: u32 = 200;
 #[derive(Debug)]
 pub(super) struct Planned {
     decider: Box<dyn Decider>,
-    /// Profile names of each kind of GPU.
-    kinds: Vec<Vec<String>>,
     kind_of: BTreeMap<GpuIndex, usize>,
     facts: HashMap<JobId, Arc<Facts>>,
     runs: HashMap<JobId, Run>,
@@ -79,13 +77,15 @@ impl Planned {
         self.changed = true;
     }
 
-    pub(super) fn gpu(&mut self, gpu: GpuIndex, names: Vec<String>) {
-        let kind = self.kinds.iter().position(|known| *known == names);
-        let kind = kind.unwrap_or_else(|| {
-            self.kinds.push(names);
-            self.kinds.len() - 1
-        });
+    pub(super) fn gpu(&mut self, gpu: GpuIndex, kind: usize) {
         self.kind_of.insert(gpu, kind);
+        self.freed(gpu);
+    }
+
+    /// The GPU has gone, and with it what was promised there.
+    pub(super) fn lost(&mut self, gpu: GpuIndex) {
+        self.kind_of.remove(&gpu);
+        self.seats.retain(|_, promise| promise.gpu != gpu);
         self.freed(gpu);
     }
 
@@ -136,7 +136,6 @@ impl Scheduler {
         let mut scheduler = Self::new(super::Policy::SchemeB, first);
         scheduler.planned = Some(Planned {
             decider,
-            kinds: Vec::new(),
             kind_of: BTreeMap::new(),
             facts: HashMap::new(),
             runs: HashMap::new(),
@@ -149,7 +148,7 @@ impl Scheduler {
     }
 
     /// Asks the decider and notes its orders.
-    pub(super) fn plan(&mut self, now: f64, actions: &mut Vec<Action>) {
+    pub(super) fn ask_decider(&mut self, now: f64, actions: &mut Vec<Action>) {
         let Some(mut planned) = self.planned.take() else {
             return;
         };

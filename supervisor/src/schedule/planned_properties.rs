@@ -206,6 +206,9 @@ impl World {
                 );
                 self.moving.push(job);
             }
+            Action::Look { .. } | Action::Lease { .. } | Action::Grow { .. } | Action::Stay { .. } => {
+                panic!("there are no soft slices here")
+            }
             Action::Refuse { job, .. } => {
                 assert!(self.waiting.remove(&job), "only a waiting job is refused");
                 self.over.insert(job);

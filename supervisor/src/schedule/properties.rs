@@ -204,6 +204,9 @@ impl World {
                     "a running job, told once"
                 );
             }
+            Action::Look { .. } | Action::Lease { .. } | Action::Grow { .. } | Action::Stay { .. } => {
+                panic!("no GPU is shared: {action:?}")
+            }
             Action::Refuse { job, .. } => {
                 self.waiting.remove(&self.arrivals[&job]);
                 self.over.insert(job);

@@ -6,6 +6,7 @@ use migm_shared::ids::{Incarnation, JobId};
 use migm_shared::units::GIB;
 
 use super::*;
+use crate::layout::placing::PlacementRule;
 use crate::layout::{Table, samples};
 
 /// A scheduler of whose actions each is answered at once, as by a driver that never fails.
@@ -577,7 +578,7 @@ fn a_vanished_slice_does_not_count_as_outgrown() {
 }
 
 #[test]
-fn two_gpus_are_filled_where_most_stays_open() {
+fn two_gpus_are_filled_where_least_is_lost() {
     let mut node = Node::new(Policy::SchemeB, &["4g.20gb@0"]);
     node.step(Event::Gpu {
         gpu: GpuIndex(1),
@@ -585,8 +586,43 @@ fn two_gpus_are_filled_where_most_stays_open() {
         foreign: Vec::new(),
     });
     node.arrive(1, 1.0);
+    // The other GPU stays whole.
     let slice = node.scheduler.slice_of(JobId(1)).unwrap();
-    assert_eq!(node.scheduler.slice(slice).unwrap().gpu, GpuIndex(1));
+    assert_eq!(node.scheduler.slice(slice).unwrap().gpu, GpuIndex(0));
+}
+
+/// In the order of arrival each could take the place that a later one needs.
+#[test]
+fn the_jobs_that_wait_are_placed_together() {
+    for needs in [
+        &[1.0, 1.0, 6.0, 12.0][..],
+        &[1.0, 6.0, 1.0, 12.0],
+        &[6.0, 1.0, 12.0, 1.0],
+        &[6.0, 6.0, 12.0],
+        &[1.0, 1.0, 1.0, 1.0, 12.0],
+    ] {
+        let mut node = Node::new(Policy::SchemeB, &[]);
+        // All wait behind a job that holds the whole GPU.
+        node.arrive(9, 30.0);
+        for (job, &gib) in (1..).zip(needs) {
+            node.arrive(job, gib);
+            assert_eq!(node.place(job), "none");
+        }
+        node.end(9);
+        let places: Vec<String> = (1..).zip(needs).map(|(job, _)| node.place(job)).collect();
+        assert!(!places.contains(&"none".to_owned()), "{needs:?}: {places:?}");
+    }
+}
+
+#[test]
+fn places_follow_what_the_jobs_have_wanted() {
+    let mut node = Node::new(Policy::SchemeB, &[]);
+    assert_eq!(node.scheduler.kinds[0].name(), "fcr");
+    for job in 1..40 {
+        node.arrive(job, 1.0);
+        node.end(job);
+    }
+    assert_eq!(node.scheduler.kinds[0].name(), "ours, learning");
 }
 
 #[test]

@@ -62,6 +62,13 @@ impl Scheduler {
             return String::new();
         };
         if let Some(seat) = &waiting.seat {
+            if let Some((gpu, bytes)) = self.soft.lease(seat.slice) {
+                return format!(
+                    "a soft slice of {} on GPU {} is kept for it until those before it have started",
+                    Bytes(bytes),
+                    gpu.0
+                );
+            }
             let slice = &self.slices[&seat.slice];
             let name = self.gpus[&slice.gpu].table.named(slice.slot());
             return match slice.state {
@@ -82,7 +89,9 @@ impl Scheduler {
         }
         match self.choose(waiting) {
             Choice::Never { reason } => reason,
-            _ if self.gpus.is_empty() => "no GPU is known yet".to_owned(),
+            _ if self.gpus.is_empty() => self
+                .why_no_lease(waiting)
+                .unwrap_or_else(|| "no GPU is known yet".to_owned()),
             _ if self.gpus.values().any(|gpu| gpu.retry_at().is_some()) => {
                 "the driver refused to create a slice for it; tried again when something changes".to_owned()
             }

@@ -249,6 +249,8 @@ impl<'a> Engine<'a> {
                 self.move_away(index(job));
                 return true;
             }
+            // Of soft slices, which the simulated node has none of.
+            Action::Look { .. } | Action::Lease { .. } | Action::Grow { .. } | Action::Stay { .. } => {}
             Action::Refuse { job, .. } => {
                 self.ended += 1;
                 self.outcome.refused.push(index(job));

@@ -8,7 +8,7 @@ use migm_shared::ids::Incarnation;
 use super::engine::Engine;
 use super::{Job, Outcome, Settings, Workload, parameters};
 use crate::layout::{ProfileIndex, Slot};
-use crate::memory::{Costs, Method, Observation, Situation, Verdict, decide};
+use crate::memory::{Costs, Keeping, Method, Observation, Situation, Verdict, decide};
 use crate::schedule::policy::{Choice, Far, Fixed, Mfi, Migm, Miso, Rule, Waves};
 use crate::schedule::{Action, Decider, Event, Facts, Policy, Scheduler};
 
@@ -187,15 +187,17 @@ pub(super) fn first_warning(job: &Job, memory: u64) -> Option<(f64, u64)> {
         let Some(forecast) = predictor.forecast(Some(horizon)) else {
             continue;
         };
-        let restart = parameters::CREATE_S + parameters::DOOMED_S;
         let situation = Situation {
             slice_bytes: memory,
             unaccounted_bytes: 0,
+            pace: job.work / horizon,
             work_done: part * job.work,
             costs: Costs {
-                after_move: restart,
-                after_oom: restart,
+                relaunch: parameters::DOOMED_S,
+                reconfiguration: parameters::CREATE_S,
             },
+            // The engine starts a job again from zero when it outgrows its slice.
+            keeping: Keeping::Nothing,
         };
         if let Verdict::Move { need_bytes, .. } = decide(&forecast, &situation) {
             return Some((part, need_bytes));

@@ -47,7 +47,7 @@ pub fn full_layouts(table: &Table) -> Vec<Vec<Slot>> {
                 found.push(slots);
             }
         }
-        stack.extend(table.creates(state).map(|(_, after)| after));
+        stack.extend(table.steps(state).map(|(_, after)| after));
     }
     found.sort_by_key(|slots| {
         let mut profiles: Vec<usize> = slots.iter().map(|slot| slot.0.0).collect();

@@ -189,6 +189,9 @@ impl Runner {
     pub(super) fn report_end(&mut self, grant: &Grant, status: i32, outcome: Outcome) {
         let number = grant.attempt.attempt;
         let unmet = self.page.unmet_of(number).filter(|_| outcome == Outcome::Oom);
+        if let Some(history) = &mut self.history {
+            history.attempt_ended(grant, unmet);
+        }
         if let Some(last) = self.attempts.last_mut() {
             last.end = Some(monotonic());
             last.outcome = Some(outcome);

@@ -11,6 +11,9 @@ use crate::job::{JobError, say};
 impl Runner {
     /// Tells a supervisor that has just been found all about the job.
     pub(super) fn introduce(&mut self) {
+        if let Some(about) = self.about() {
+            self.link.send(&Request::About(about), None);
+        }
         let Some(job) = self.job else {
             let request = Request::Submit(self.submission.clone());
             self.link.send(&request, Some(self.page.as_fd()));
@@ -88,6 +91,7 @@ impl Runner {
                 // Of a job that still runs only the job itself can say that it is over.
                 if !matches!(self.stage, Stage::Running(_)) {
                     self.end_without_more(JobError::Refused("the job is over".into()))?;
+                    self.say_what_it_came_to(&status);
                     self.last = Some(status);
                 }
             }
@@ -108,7 +112,13 @@ impl Runner {
                     time_scale: node.time_scale,
                 });
             }
-            Reply::BatchOpened { .. } | Reply::BatchJob(_) | Reply::BatchEnded(_) | Reply::Done => {}
+            Reply::Explained(explained) => self.explained = Some(explained),
+            Reply::BatchOpened { .. }
+            | Reply::BatchJob(_)
+            | Reply::BatchEnded(_)
+            | Reply::Done
+            | Reply::Cleared { .. }
+            | Reply::Grids(_) => {}
         }
         Ok(())
     }

@@ -5,32 +5,80 @@ use std::time::Instant;
 use super::super::{LayoutError, Profile, Rules, base, samples};
 use super::*;
 
-fn counts(profiles: Vec<Profile>, rules: Rules) -> (usize, usize, usize) {
+/// One row: states, full layouts, edges; then the same two counts with places left out of account.
+type Row = (usize, usize, usize, usize, usize);
+
+fn counts(profiles: Vec<Profile>, rules: Rules) -> Row {
     let table = Table::build(profiles, rules).unwrap();
-    (table.states(), table.full_layouts(), table.edges())
+    let states = || (0..table.states.len()).map(StateIndex);
+    let multisets = |states: &mut dyn Iterator<Item = StateIndex>| {
+        let kinds = states.map(|state| table.taken(state).iter().map(|slot| slot.0).collect::<Vec<_>>());
+        kinds.collect::<BTreeSet<_>>().len()
+    };
+    let full = &mut states().filter(|state| table.edges[state.0].is_empty());
+    (
+        table.states(),
+        table.full_layouts(),
+        table.edges(),
+        multisets(&mut states()),
+        multisets(full),
+    )
 }
 
+/// Row by row the table of counts computed from NVIDIA's placements; 19 and, before R510, 18 full layouts are
+/// NVIDIA's own figures.
 #[test]
 fn published_counts_of_each_grid() {
-    let newest = Rules::default;
-    let a100 = samples::a100_40gb();
-    let some = |names: &[&str]| {
-        let kept = a100
-            .iter()
-            .filter(|p| !p.is_variant() || names.contains(&p.name.as_str()));
-        let kept = kept.filter(|p| p.name != "1g.10gb" || names.contains(&"1g.10gb"));
-        kept.cloned().collect::<Vec<_>>()
+    let a100 = samples::a100_40gb;
+    let rtx = samples::rtx_pro_6000;
+    let with = |extra: &str| {
+        let five = base(&a100());
+        let kept = a100().into_iter().filter(|p| five.contains(p) || p.name == extra);
+        kept.collect::<Vec<_>>()
     };
-    assert_eq!(counts(base(&a100), newest()), (298, 19, 1005));
-    assert_eq!(counts(base(&a100), Rules::for_driver(470)), (297, 18, 1003));
-    assert_eq!(counts(some(&["1g.10gb"]), newest()), (723, 78, 2585));
-    assert_eq!(counts(some(&["1g.5gb+me"]), newest()), (1089, 67, 4123));
-    assert_eq!(counts(a100.clone(), newest()), (2319, 239, 9129));
-    assert_eq!(counts(samples::h100_80gb(), newest()), (2319, 239, 9129));
-    assert_eq!(counts(base(&samples::a30_24gb()), newest()), (26, 5, 51));
-    assert_eq!(counts(samples::a30_24gb(), newest()), (76, 17, 171));
-    assert_eq!(counts(base(&samples::rtx_pro_6000()), newest()), (26, 5, 51));
-    assert_eq!(counts(samples::rtx_pro_6000(), newest()), (717, 302, 2112));
+    let without_gfx = rtx().into_iter().filter(|p| !p.name.ends_with("+gfx")).collect();
+    let newest = Rules::default;
+    let before_r510 = || Rules::for_driver(470);
+    for (what, profiles, rules, row) in [
+        ("7x8 base", base(&a100()), newest(), (298, 19, 1005, 38, 14)),
+        (
+            "7x8 base, R470",
+            base(&a100()),
+            before_r510(),
+            (297, 18, 1003, 37, 13),
+        ),
+        (
+            "double memory",
+            with("1g.10gb"),
+            newest(),
+            (723, 78, 2585, 78, 38),
+        ),
+        (
+            "media engines",
+            with("1g.5gb+me"),
+            newest(),
+            (1089, 67, 4123, 64, 24),
+        ),
+        ("7x8 all, A100", a100(), newest(), (2319, 239, 9129, 128, 64)),
+        (
+            "7x8 all, H100",
+            samples::h100_80gb(),
+            newest(),
+            (2319, 239, 9129, 128, 64),
+        ),
+        (
+            "A30 base",
+            base(&samples::a30_24gb()),
+            newest(),
+            (26, 5, 51, 10, 4),
+        ),
+        ("RTX base", base(&rtx()), newest(), (26, 5, 51, 10, 4)),
+        ("A30 all", samples::a30_24gb(), newest(), (76, 17, 171, 20, 8)),
+        ("RTX without gfx", without_gfx, newest(), (304, 97, 817, 57, 27)),
+        ("RTX all", rtx(), newest(), (717, 302, 2112, 115, 64)),
+    ] {
+        assert_eq!(counts(profiles, rules), row, "{what}");
+    }
 }
 
 /// NVML's count is wrong on the A30 (mig-parted keeps a table of its own for that GPU).

@@ -43,7 +43,7 @@ impl Grid {
             without.extend(std::iter::repeat_n(small(state), slots.len()));
         }
         for state in 0..states {
-            let mut found: Vec<(Slot, StateIndex)> = table.creates(StateIndex::from_usize(state)).collect();
+            let mut found: Vec<(Slot, StateIndex)> = table.steps(StateIndex::from_usize(state)).collect();
             found.sort_by_key(|&(slot, after)| (Reverse(table.reachable(after)), slot.1));
             for (slot, after) in found {
                 let bit = at(slot);

@@ -4,8 +4,17 @@
 //! the MiB that the driver reports, one driver's where drivers differ. A GPU whose placements or sizes no
 //! source gives is refused by name: see [`find`].
 //!
+//! Placements of the `gh200-96gb` are inferred: its profile ids and counts are those of the `h100-80gb`, and the layouts
+//! that transcripts show have their instances where that one's would be. Where only ids and counts agree and
+//! nobody has shown a layout (B200, GB200, B300, GB300), placements count as unknown.
+//!
 //! Multiprocessors, clocks and cache are those of NVIDIA's data sheets. Power figures are assumptions, marked so:
 //! NVIDIA publishes the board limit only.
+
+mod gpus;
+mod tables;
+
+pub use gpus::MODELS;
 
 /// What decides how MIG mode changes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -120,6 +129,8 @@ pub struct Model {
     pub product: &'static str,
     /// PCI device id above vendor id.
     pub pci_id: u32,
+    /// The first driver that knows it; `None` where no source says.
+    pub min_driver: Option<&'static str>,
     /// See [`Architecture`].
     pub architecture: Architecture,
     /// CUDA compute capability.
@@ -144,7 +155,8 @@ pub struct Model {
     pub l2_bytes: u32,
     /// Power.
     pub power: Power,
-    /// Bytes per second over the bus, all copies together. Assumed: about 80 % of 16 lanes of PCIe 4 or 5.
+    /// Bytes per second over the bus, all copies together. Assumed: about 80 % of 16 lanes of PCIe 4 or
+    /// 5, or of NVLink-C2C.
     pub bus_bytes_per_second: f64,
     /// All GPU instance profiles.
     pub profiles: &'static [Profile],
@@ -213,233 +225,18 @@ pub fn find(key: &str) -> Result<usize, ModelError> {
 }
 
 /// GPUs with MIG that lack a source for what a simulation needs.
-const NOT_KNOWN: [(&str, &str); 13] = [
+const NOT_KNOWN: [(&str, &str); 11] = [
     ("b200-180gb", "placements"),
     ("b300-269gb", "placements"),
     ("gb200-186gb", "placements"),
     ("gb300-278gb", "placements"),
     ("gh200-144gb", "placements"),
-    ("gh200-96gb", "placements"),
     ("h100-94gb", "memory sizes"),
     ("h20-141gb", "placements"),
     ("h20-96gb", "placements"),
-    ("h200-141gb", "memory sizes"),
     ("rtx-pro-4500-blackwell-32gb", "placements"),
     ("rtx-pro-5000-blackwell-48gb", "placements"),
     ("thor-igpu", "placements"),
-];
-
-const ONES: &[u32] = &[0, 1, 2, 3, 4, 5, 6];
-const DOUBLE: &[u32] = &[0, 2, 4, 6];
-const TWOS: &[u32] = &[0, 2, 4];
-const HALVES: &[u32] = &[0, 4];
-const FIRST: &[u32] = &[0];
-
-#[expect(clippy::too_many_arguments, reason = "one row of a table")]
-const fn row(
-    name: &'static str,
-    id: u32,
-    question: u32,
-    (compute, size): (u32, u32),
-    count: u32,
-    memory_mib: u64,
-    sms: u32,
-    engines: [u32; 5],
-    starts: &'static [u32],
-) -> Profile {
-    let [copy, decoder, encoder, jpeg, ofa] = engines;
-    let engines = Engines::new(copy, decoder, encoder, jpeg, ofa);
-    Profile {
-        name,
-        id,
-        question,
-        compute,
-        size,
-        count,
-        memory_mib,
-        sms,
-        engines,
-        starts,
-    }
-}
-
-#[rustfmt::skip]
-const A100_40: &[Profile] = &[
-    row("1g.5gb",    19, 0, (1, 1), 7,  4_864, 14, [1, 0, 0, 0, 0], ONES),
-    row("2g.10gb",   14, 1, (2, 2), 3,  9_984, 28, [2, 1, 0, 0, 0], TWOS),
-    row("3g.20gb",    9, 2, (3, 4), 2, 20_096, 42, [3, 2, 0, 0, 0], HALVES),
-    row("4g.20gb",    5, 3, (4, 4), 1, 20_096, 56, [4, 2, 0, 0, 0], FIRST),
-    row("7g.40gb",    0, 4, (7, 8), 1, 40_448, 98, [7, 5, 0, 1, 1], FIRST),
-    row("1g.5gb+me", 20, 7, (1, 1), 1,  4_864, 14, [1, 1, 0, 1, 1], ONES),
-    row("1g.10gb",   15, 9, (1, 2), 4,  9_984, 14, [1, 1, 0, 0, 0], DOUBLE),
-];
-
-#[rustfmt::skip]
-const A100_80: &[Profile] = &[
-    row("1g.10gb",    19, 0, (1, 1), 7,  9_728, 14, [1, 0, 0, 0, 0], ONES),
-    row("2g.20gb",    14, 1, (2, 2), 3, 19_968, 28, [2, 1, 0, 0, 0], TWOS),
-    row("3g.40gb",     9, 2, (3, 4), 2, 40_192, 42, [3, 2, 0, 0, 0], HALVES),
-    row("4g.40gb",     5, 3, (4, 4), 1, 40_192, 56, [4, 2, 0, 0, 0], FIRST),
-    row("7g.80gb",     0, 4, (7, 8), 1, 80_640, 98, [7, 5, 0, 1, 1], FIRST),
-    row("1g.10gb+me", 20, 7, (1, 1), 1,  9_728, 14, [1, 1, 0, 1, 1], ONES),
-    row("1g.20gb",    15, 9, (1, 2), 4, 19_968, 14, [1, 1, 0, 0, 0], DOUBLE),
-];
-
-// Not derivable from slices: the double-memory 1g has 26 multiprocessors, a 3g has 60.
-#[rustfmt::skip]
-const H100_80: &[Profile] = &[
-    row("1g.10gb",    19, 0, (1, 1), 7,  9_984,  16, [1, 1, 0, 1, 0], ONES),
-    row("2g.20gb",    14, 1, (2, 2), 3, 20_096,  32, [2, 2, 0, 2, 0], TWOS),
-    row("3g.40gb",     9, 2, (3, 4), 2, 40_448,  60, [3, 3, 0, 3, 0], HALVES),
-    row("4g.40gb",     5, 3, (4, 4), 1, 40_448,  64, [4, 4, 0, 4, 0], FIRST),
-    row("7g.80gb",     0, 4, (7, 8), 1, 81_152, 132, [8, 7, 0, 7, 1], FIRST),
-    row("1g.10gb+me", 20, 7, (1, 1), 1,  9_984,  16, [1, 1, 0, 1, 1], ONES),
-    row("1g.20gb",    15, 9, (1, 2), 4, 20_096,  26, [1, 1, 0, 1, 0], DOUBLE),
-];
-
-#[rustfmt::skip]
-const A30: &[Profile] = &[
-    row("1g.6gb",     14, 0, (1, 1), 4,  5_952, 14, [1, 1, 0, 0, 0], &[0, 1, 2, 3]),
-    row("2g.12gb",     5, 1, (2, 2), 2, 11_968, 28, [2, 2, 0, 0, 0], &[0, 2]),
-    row("4g.24gb",     0, 3, (4, 4), 1, 24_000, 56, [4, 4, 0, 1, 1], FIRST),
-    row("1g.6gb+me",  21, 7, (1, 1), 1,  5_952, 14, [1, 1, 0, 1, 1], &[0, 1, 2, 3]),
-    row("2g.12gb+me",  6, 8, (2, 2), 1, 11_968, 28, [2, 2, 0, 1, 1], &[0, 2]),
-];
-
-// Four compute slices on a grid of twelve.
-const QUARTERS: &[u32] = &[0, 3, 6, 9];
-#[rustfmt::skip]
-const RTX_PRO_6000: &[Profile] = &[
-    row("1g.24gb",        14,  0, (1,  3), 4, 24_192,  46, [1, 1, 1, 1, 0], QUARTERS),
-    row("2g.48gb",         5,  1, (2,  6), 2, 48_512,  94, [2, 2, 2, 2, 0], &[0, 6]),
-    row("4g.96gb",         0,  3, (4, 12), 1, 97_408, 188, [4, 4, 4, 4, 1], FIRST),
-    row("1g.24gb+me",     21,  7, (1,  3), 1, 24_192,  46, [1, 1, 1, 1, 1], QUARTERS),
-    row("1g.24gb+gfx",    47, 10, (1,  3), 4, 24_192,  46, [1, 1, 1, 1, 0], QUARTERS),
-    row("2g.48gb+gfx",    35, 11, (2,  6), 2, 48_512,  94, [2, 2, 2, 2, 0], &[0, 6]),
-    row("4g.96gb+gfx",    32, 12, (4, 12), 1, 97_408, 188, [4, 4, 4, 4, 1], FIRST),
-    row("1g.24gb-me",     67, 13, (1,  3), 4, 24_192,  46, [1, 0, 0, 0, 0], QUARTERS),
-    row("2g.48gb-me",     66, 14, (2,  6), 2, 48_512,  94, [2, 0, 0, 0, 0], &[0, 6]),
-    row("1g.24gb+me.all", 65, 15, (1,  3), 1, 24_192,  46, [1, 4, 4, 4, 1], QUARTERS),
-    row("2g.48gb+me.all", 64, 16, (2,  6), 1, 48_512,  94, [2, 4, 4, 4, 1], &[0, 6]),
-];
-
-/// All GPUs that can be simulated.
-pub static MODELS: [Model; 5] = [
-    Model {
-        key: "a100-40gb",
-        product: "NVIDIA A100-SXM4-40GB",
-        pci_id: 0x20B0_10DE,
-        architecture: Architecture::Ampere,
-        capability: (8, 0),
-        sms: 108,
-        grid: 8,
-        compute_slices: 7,
-        framebuffer_mib: 40_960,
-        reserved_mib: 512,
-        clock_khz: 1_410_000,
-        memory_clock_khz: 1_215_000,
-        memory_bus_bits: 5120,
-        l2_bytes: 40 << 20,
-        power: Power {
-            idle: 55.0,
-            limit: 400.0,
-            copy: 20.0,
-        },
-        bus_bytes_per_second: 25e9,
-        profiles: A100_40,
-    },
-    Model {
-        key: "a100-80gb",
-        product: "NVIDIA A100-SXM4-80GB",
-        pci_id: 0x20B2_10DE,
-        architecture: Architecture::Ampere,
-        capability: (8, 0),
-        sms: 108,
-        grid: 8,
-        compute_slices: 7,
-        framebuffer_mib: 81_920,
-        reserved_mib: 640,
-        clock_khz: 1_410_000,
-        memory_clock_khz: 1_593_000,
-        memory_bus_bits: 5120,
-        l2_bytes: 40 << 20,
-        power: Power {
-            idle: 60.0,
-            limit: 400.0,
-            copy: 20.0,
-        },
-        bus_bytes_per_second: 25e9,
-        profiles: A100_80,
-    },
-    Model {
-        key: "h100-80gb",
-        product: "NVIDIA H100 80GB HBM3",
-        pci_id: 0x2330_10DE,
-        architecture: Architecture::Hopper,
-        capability: (9, 0),
-        sms: 132,
-        grid: 8,
-        compute_slices: 7,
-        framebuffer_mib: 81_559,
-        reserved_mib: 327,
-        clock_khz: 1_980_000,
-        memory_clock_khz: 2_619_000,
-        memory_bus_bits: 5120,
-        l2_bytes: 50 << 20,
-        power: Power {
-            idle: 70.0,
-            limit: 700.0,
-            copy: 30.0,
-        },
-        bus_bytes_per_second: 50e9,
-        profiles: H100_80,
-    },
-    Model {
-        key: "a30-24gb",
-        product: "NVIDIA A30",
-        pci_id: 0x20B7_10DE,
-        architecture: Architecture::Ampere,
-        capability: (8, 0),
-        sms: 56,
-        grid: 4,
-        compute_slices: 4,
-        framebuffer_mib: 24_576,
-        reserved_mib: 384,
-        clock_khz: 1_440_000,
-        memory_clock_khz: 1_215_000,
-        memory_bus_bits: 3072,
-        l2_bytes: 24 << 20,
-        power: Power {
-            idle: 30.0,
-            limit: 165.0,
-            copy: 10.0,
-        },
-        bus_bytes_per_second: 25e9,
-        profiles: A30,
-    },
-    Model {
-        key: "rtx-pro-6000-blackwell-96gb",
-        product: "NVIDIA RTX PRO 6000 Blackwell Server Edition",
-        pci_id: 0x2BB5_10DE,
-        architecture: Architecture::Blackwell,
-        capability: (12, 0),
-        sms: 188,
-        grid: 12,
-        compute_slices: 4,
-        framebuffer_mib: 97_887,
-        reserved_mib: 479,
-        clock_khz: 2_430_000,
-        memory_clock_khz: 12_481_000,
-        memory_bus_bits: 512,
-        l2_bytes: 128 << 20,
-        power: Power {
-            idle: 35.0,
-            limit: 600.0,
-            copy: 20.0,
-        },
-        bus_bytes_per_second: 50e9,
-        profiles: RTX_PRO_6000,
-    },
 ];
 
 #[cfg(test)]

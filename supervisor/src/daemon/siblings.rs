@@ -1,0 +1,114 @@
+//! What one attempt teaches the jobs of the same command that are here already.
+//!
+//! Twenty copies of a job are submitted at once, and none of them knows more than the history had then. The first
+//! that ends, or runs out of memory, has something to say to the others:
+//!
+//! 1. What it came to goes into the evidence of each sibling: the same user, the same signature. One that runs is
+//!    forecast by it from then on, and relaunched by it.
+//! 2. Siblings that wait for their first slice are sized anew. If that changes a need, the queue is taken back from the
+//!    first of them on, from its end forwards so that no slice is made for a job that is about to leave it,
+//! 3. and put in again, in the same order, when the slice that has become free is known to the scheduler.
+
+use migm_shared::ids::JobId;
+use migm_shared::units::Bytes;
+
+use super::job::{Ending, Job};
+use super::learnt::past_peak;
+use super::owner::Owner;
+use crate::control::{Evidence, Grant, JobState, Outcome, Past, Point, Verdict};
+use crate::schedule::Event;
+
+/// What an attempt came to, for those that run the same command.
+#[must_use]
+pub(super) fn past_of(job: &Job, grant: &Grant, ending: &Ending) -> Past {
+    let figures = &job.figures;
+    let done = ending.outcome == Outcome::Done;
+    let needed = ending
+        .unmet
+        .map_or(0, |unmet| unmet.in_use.saturating_add(unmet.asked));
+    Past {
+        runs: 1,
+        done: u64::from(done),
+        peaks: past_peak(figures, grant.memory)
+            .into_iter()
+            .filter(|_| done)
+            .collect(),
+        at_least: if done { 0 } else { needed.max(figures.reserved) },
+        iterations: if done { job.learnt.seen.iterations } else { 0 },
+        law: job.learnt.seen.law.clone(),
+        outcome: ending.outcome,
+    }
+}
+
+/// Adds what a run of the very command came to.
+pub(super) fn absorb(evidence: &mut Evidence, past: &Past) {
+    let numbers = evidence.numbers.clone();
+    let is_same = |point: &&mut Point| point.same_program && point.numbers == numbers;
+    match evidence.points.iter_mut().find(is_same) {
+        Some(point) => point.past.absorb(past),
+        None => evidence.points.push(Point {
+            same_program: true,
+            past: past.clone(),
+            numbers,
+        }),
+    }
+}
+
+impl Owner {
+    /// Teaches the siblings of a job what its attempt came to. Gives back the jobs that have been taken out of the
+    /// queue, in order: [`queue`](Self::queue) them when the attempt's slice is free.
+    pub(super) fn teach_siblings(&mut self, id: JobId, past: &Past, now: f64) -> Vec<JobId> {
+        let Some((uid, signature)) = self
+            .jobs
+            .get(&id)
+            .and_then(|job| Some((job.uid, job.learnt.evidence()?.signature.clone())))
+        else {
+            return Vec::new();
+        };
+        // A job that took no device memory says nothing of its siblings.
+        if past.peaks.is_empty() && past.at_least == 0 {
+            return Vec::new();
+        }
+        let mut waiting = Vec::new();
+        for job in self
+            .jobs
+            .values_mut()
+            .filter(|job| job.id != id && job.uid == uid)
+        {
+            let never_ran = job.attempts.is_empty() && job.submission.mem.is_none();
+            let waits = matches!(job.state, JobState::Waiting | JobState::Held);
+            let history = job.learnt.about.as_mut().and_then(|about| about.history.as_mut());
+            let Some(known) = history.filter(|known| known.signature == signature) else {
+                continue;
+            };
+            if job.state == JobState::Ended {
+                continue;
+            }
+            absorb(known, past);
+            if never_ran && waits {
+                waiting.push(job.id);
+            }
+        }
+        let mut resized = Vec::new();
+        for sibling in waiting {
+            let Some((need, why)) = self.sized_by_history(sibling) else {
+                continue;
+            };
+            let Some(job) = self.jobs.get_mut(&sibling).filter(|job| job.need != need) else {
+                continue;
+            };
+            job.need = need;
+            job.learnt.start.clone_from(&why);
+            let reason = format!("need {}, by what job {id} came to: {why}", Bytes(need));
+            self.decide(sibling, now, Verdict::Size, reason, None);
+            resized.push(sibling);
+        }
+        let queue = self.scheduler.queue();
+        let first = queue.iter().position(|job| resized.contains(job));
+        let tail = first.map_or_else(Vec::new, |first| queue[first..].to_vec());
+        for job in tail.iter().rev() {
+            self.step(now, Event::Withdrawn { job: *job });
+        }
+        tail
+    }
+}

@@ -1,0 +1,131 @@
+//! Leases that grow: who asks, who is forecast to need more, and who moves where there is no room.
+
+use migm_shared::ids::JobId;
+use migm_shared::units::Bytes;
+
+use super::Wish;
+use crate::schedule::machine::Scheduler;
+use crate::schedule::{Action, GpuIndex, Need};
+
+/// How long a process that has asked for more waits for a job that is leaving: less than the two seconds for which the
+/// interposer waits for its answer.
+const WAIT_FOR_ROOM: f64 = 1.5;
+
+impl Scheduler {
+    /// A running job asks for more.
+    pub(in crate::schedule) fn raise(&mut self, now: f64, job: JobId, need: u64, actions: &mut Vec<Action>) {
+        let held = self.slice_of(job).and_then(|slice| self.soft.of(slice));
+        let Some((_, pool)) = held.filter(|(_, pool)| pool.cut.grows) else {
+            actions.push(Action::Stay { job });
+            return;
+        };
+        let wish = pool.wishes.entry(job).or_default();
+        wish.need = wish.need.max(need);
+        wish.asked = Some(now + WAIT_FOR_ROOM);
+    }
+
+    /// A running job is forecast to need more than its lease. `false` if it holds none.
+    pub(in crate::schedule) fn forecast_lease(&mut self, job: JobId, need: Need) -> bool {
+        let Some(slice) = self.slice_of(job) else {
+            return false;
+        };
+        let Some((_, pool)) = self.soft.of(slice) else {
+            return false;
+        };
+        let bytes = pool.leases.get(&slice).map_or(0, |lease| lease.bytes);
+        if need.device_bytes > bytes {
+            let wish = pool.wishes.entry(job).or_default();
+            wish.need = wish.need.max(need.device_bytes);
+            wish.forecast = true;
+        }
+        true
+    }
+
+    /// Decides on all wishes for more on a GPU that has just been read.
+    pub(super) fn grow(&mut self, now: f64, gpu: GpuIndex, actions: &mut Vec<Action>) {
+        let Some(pool) = self.soft.0.get_mut(&gpu) else {
+            return;
+        };
+        let mut wishes: Vec<(JobId, Wish)> = std::mem::take(&mut pool.wishes).into_iter().collect();
+        // A process that waits comes before a forecast, and then who came first.
+        wishes.sort_by_key(|(job, wish)| {
+            let arrival = self.jobs.get(job).map(|known| known.arrival);
+            (wish.asked.is_none(), arrival)
+        });
+        for (job, wish) in wishes {
+            self.grow_one(now, gpu, job, wish, actions);
+        }
+    }
+
+    fn grow_one(&mut self, now: f64, gpu: GpuIndex, job: JobId, wish: Wish, actions: &mut Vec<Action>) {
+        let Some(slice) = self.slice_of(job) else { return };
+        let leaving = self.is_leaving(gpu, job);
+        let moving = self.jobs.get(&job).is_some_and(|known| known.moving);
+        let Some(pool) = self.soft.0.get_mut(&gpu) else {
+            return;
+        };
+        let (free, cut) = (pool.free(), pool.cut);
+        let could = pool.could_hold(wish.need);
+        let Some(lease) = pool.leases.get_mut(&slice) else {
+            return;
+        };
+        let had = lease.bytes;
+        let most = had.saturating_add(free);
+        if wish.need <= had || (cut.grows && !moving && wish.need <= most) {
+            let whole = wish
+                .need
+                .div_ceil(cut.grain.max(1))
+                .saturating_mul(cut.grain.max(1));
+            if wish.need > had {
+                lease.bytes = whole.min(most).max(wish.need);
+            }
+            let memory = lease.bytes;
+            actions.push(Action::Grow { job, slice, memory });
+            return;
+        }
+        if wish.asked.is_some_and(|until| now < until) && leaving && could && cut.grows && !moving {
+            pool.wishes.insert(job, wish);
+            return;
+        }
+        if wish.asked.is_some() {
+            actions.push(Action::Stay { job });
+        }
+        if !wish.forecast || moving {
+            return;
+        }
+        if leaving && could && cut.grows {
+            // What that one frees may do.
+            let wish = Wish { asked: None, ..wish };
+            pool.wishes.insert(job, wish);
+            return;
+        }
+        let reason = format!(
+            "forecast need {} exceeds its soft slice of {}, and GPU {} has {} free",
+            Bytes(wish.need),
+            Bytes(had),
+            gpu.0,
+            Bytes(free)
+        );
+        let elsewhere = self.could_hold(job, wish.need, had);
+        let Some(known) = self.jobs.get_mut(&job) else {
+            return;
+        };
+        if elsewhere {
+            known.moving = true;
+            known.note = Some(reason.clone());
+            actions.push(Action::Move { job, reason });
+        } else {
+            known.note = Some(format!("{reason}; no slice here holds it, so it stays"));
+        }
+    }
+
+    /// Whether a job other than this one is on its way out of a GPU.
+    fn is_leaving(&self, gpu: GpuIndex, but: JobId) -> bool {
+        let Some(pool) = self.soft.0.get(&gpu) else {
+            return false;
+        };
+        let others = pool.leases.values().filter(|lease| lease.job != but);
+        let mut known = others.filter_map(|lease| self.jobs.get(&lease.job));
+        known.any(|known| known.moving)
+    }
+}
