@@ -411,7 +411,7 @@ fn play(which: u8, machine: u8, turns: &[Turn]) -> Vec<String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 120, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
     fn the_rules_hold_whatever_the_policy(

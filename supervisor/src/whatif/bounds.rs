@@ -109,3 +109,109 @@ fn least(load: &Workload, from: f64) -> Option<f64> {
         microlp::SolveOutcome::Interrupted(_) => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::{Gpu, Job, Memory, Run, Settings, parameters::Power, simulate};
+    use super::*;
+    use crate::layout::samples;
+
+    fn load(gpus: usize, jobs: &[(f64, [f64; 5])]) -> Workload {
+        let gpu = Gpu {
+            table: Arc::new(samples::a100_base()),
+            kind: 0,
+            power: Power::A100,
+        };
+        let job = |&(work, speeds): &(f64, [f64; 5])| Job {
+            name: "job".into(),
+            program: "job".into(),
+            arrival: 0.0,
+            work,
+            speeds: vec![speeds.into()],
+            told: 0,
+            memory: Memory::default(),
+            bus: 0.0,
+            active: 0.2,
+            weight: 1.0,
+            checkpoints: true,
+        };
+        Workload {
+            gpus: vec![gpu; gpus],
+            jobs: jobs.iter().map(job).collect(),
+            batch: true,
+        }
+    }
+
+    #[test]
+    fn seven_slices_do_seven_jobs_at_once_and_no_more() {
+        let close = |load: &Workload, wanted: f64| {
+            let bound = makespan(load).unwrap();
+            assert!((bound - wanted).abs() < 1e-6, "{bound} for {wanted}");
+        };
+        close(&load(1, &[(100.0, [1.0; 5]); 7]), 100.0);
+        close(&load(1, &[(100.0, [1.0; 5]); 21]), 300.0);
+        close(&load(3, &[(100.0, [1.0; 5]); 21]), 100.0);
+        // Nothing gained by slices: one after the other.
+        let whole = [1.0 / 7.0, 2.0 / 7.0, 3.0 / 7.0, 4.0 / 7.0, 1.0];
+        close(&load(1, &[(100.0, whole); 4]), 400.0);
+    }
+
+    #[test]
+    fn the_grid_counts_and_not_only_the_compute_slices() {
+        // Two 3g fill the grid of eight, though one compute slice is left.
+        let only_3g = [0.0, 0.0, 1.0, 0.0, 0.0];
+        let bound = makespan(&load(1, &[(100.0, only_3g); 6])).unwrap();
+        assert!((bound - 300.0).abs() < 1e-6, "{bound}");
+    }
+
+    #[test]
+    fn a_job_that_fits_nowhere_has_no_bound() {
+        assert_eq!(makespan(&load(1, &[(1.0, [0.0; 5])])), None);
+    }
+
+    #[test]
+    fn no_policy_beats_the_bound_and_all_end() {
+        let speeds = [
+            [0.3, 0.5, 0.7, 0.8, 1.0],
+            [0.9, 0.95, 1.0, 1.0, 1.0],
+            [0.0, 0.0, 0.5, 0.6, 1.0],
+        ];
+        let jobs: Vec<(f64, [f64; 5])> = (0..12)
+            .map(|index| (20.0 + 13.0 * f64::from(index), speeds[index as usize % 3]))
+            .collect();
+        let load = load(2, &jobs);
+        let bound = makespan(&load).unwrap();
+        let settings = Settings {
+            search: 300,
+            ..Settings::default()
+        };
+        for policy in [
+            "sequential",
+            "static:7g",
+            "best-static",
+            "scheme-a",
+            "far",
+            "mfi",
+            "miso",
+            "migm",
+        ] {
+            let outcome = simulate(
+                &load,
+                Run::named(policy, &load, &settings).unwrap(),
+                &settings,
+                false,
+            );
+            assert!(
+                outcome.completions.iter().all(|seconds| seconds.is_finite()),
+                "{policy}: all end"
+            );
+            assert!(
+                outcome.makespan >= bound - 1e-9,
+                "{policy}: {} below {bound}",
+                outcome.makespan
+            );
+        }
+    }
+}

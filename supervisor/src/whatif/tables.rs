@@ -412,3 +412,79 @@ fn carried(from: &Table, speeds: &[f64], to: &Table, told: u64) -> Arc<[f64]> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::parameters::Power;
+    use super::*;
+    use crate::layout::samples;
+
+    const TEXT: &str = "model,batch,profile,median_seconds_per_batch,samples\n\
+        a,8,2g.10gb,0.5,9\na,8,3g.20gb,0.4,9\na,8,4g.20gb,0.3,9\na,8,7g.40gb,0.25,9\n";
+
+    fn gpus() -> Vec<Gpu> {
+        vec![Gpu {
+            table: Arc::new(samples::a100_base()),
+            kind: 0,
+            power: Power::A100,
+        }]
+    }
+
+    fn row(workload: &str) -> Row {
+        Row {
+            line: 7,
+            job: "j".into(),
+            arrival: 0.0,
+            work: 10.0,
+            workload: workload.into(),
+        }
+    }
+
+    #[test]
+    fn a_missing_row_is_a_slice_that_does_not_hold_the_job() {
+        let speeds = Speeds::parse(TEXT).unwrap();
+        // The table of memory would let it on 1g: the rows decide.
+        let memory = MemoryTable::parse("model,batch,nvidia_smi_mib\na,8,2000\n").unwrap();
+        let job = job(&row("a_train8"), &speeds, &memory, &gpus()).unwrap();
+        assert_eq!(job.speeds[0][..2], [0.0, 0.5]);
+        assert_eq!(job.told, 9984 * MIB);
+    }
+
+    #[test]
+    fn memory_decides_where_there_are_no_rows() {
+        let memory = MemoryTable::parse("model,batch,nvidia_smi_mib\nb,4,6000\n").unwrap();
+        let job = job(&row("b_train4"), &Speeds::default(), &memory, &gpus()).unwrap();
+        assert_eq!(job.speeds[0][0], 0.0);
+        assert!(job.speeds[0][1] > 0.0 && job.speeds[0][4] == 1.0);
+    }
+
+    #[test]
+    fn errors_name_the_line() {
+        let said = |text: &str| Speeds::parse(text).unwrap_err().to_string();
+        assert!(said("a,b\n").starts_with("line 1: the columns must be"));
+        let bad = format!("{TEXT}a,8,1g.5gb,none,9\n");
+        assert_eq!(
+            said(&bad),
+            "line 6: median_seconds_per_batch `none` is no number of at least 0"
+        );
+        assert_eq!(said(&format!("{TEXT}a,8\n")), "line 6: 2 fields instead of 5");
+        let unknown = job(
+            &row("c_train1"),
+            &Speeds::default(),
+            &MemoryTable::default(),
+            &gpus(),
+        )
+        .unwrap_err();
+        assert!(
+            unknown
+                .to_string()
+                .starts_with("line 7: nothing is known of workload `c_train1`")
+        );
+    }
+
+    #[test]
+    fn a_memory_trace_becomes_a_peak_over_the_run() {
+        let text = "x,allocated_bytes,reserved_bytes,requested_bytes\n10,,5,\n20,7,,\n30,,6,\n";
+        assert_eq!(memory_trace(text).unwrap(), [(0.0, 5), (0.5, 7), (1.0, 7)]);
+    }
+}
