@@ -19,7 +19,7 @@ use migm_shared::ids::{Incarnation, JobId};
 use super::board::{Board, Candidate, Decider, Desk, Facts, Held, Order};
 use super::machine::Scheduler;
 use super::{Action, GpuIndex, Slice, SliceState};
-use crate::layout::{Slot, StateIndex};
+use crate::layout::{ProfileIndex, Slot, StateIndex};
 
 /// So many jobs that came later may start while a job is the first in the queue: then it is the only one that the
 /// decider is shown until it has a slot. Batches that wait alone are planned as a whole and are spared this.
@@ -54,6 +54,10 @@ struct Run {
     since: f64,
     /// Seconds of work per second, as far as known.
     speed: f64,
+    kind: usize,
+    profile: ProfileIndex,
+    /// When it got its slice.
+    granted: f64,
     /// As the job was when it waited.
     need: u64,
     outgrown: u64,
@@ -72,6 +76,11 @@ impl Planned {
     pub(super) fn know(&mut self, job: JobId, facts: Arc<Facts>, now: f64) {
         if let Some(run) = self.runs.get_mut(&job) {
             run.since = now;
+            let known = facts
+                .speeds
+                .get(run.kind)
+                .and_then(|speeds| speeds.get(run.profile.0));
+            run.speed = known.copied().unwrap_or(run.speed);
         }
         self.facts.insert(job, facts);
         self.changed = true;
@@ -371,6 +380,9 @@ impl Scheduler {
             let run = Run {
                 since: now,
                 speed,
+                kind,
+                profile: seat.slot.0,
+                granted: now,
                 need: waited.as_ref().map_or(0, |waiting| waiting.need.device_bytes),
                 outgrown: waited.as_ref().map_or(0, |waiting| waiting.outgrown),
             };
@@ -485,8 +497,8 @@ impl Planned {
     fn held(&self, slot: Slot, job: JobId, now: f64, runs: bool) -> Held<'_> {
         let facts = self.facts(job);
         let run = self.runs.get(&job);
-        let ran = run.map_or(0.0, |run| (now - run.since).max(0.0));
-        let done = run.map_or(0.0, |run| ran * run.speed);
+        let ran = run.map_or(0.0, |run| now - run.granted);
+        let done = run.map_or(0.0, |run| (now - run.since).max(0.0) * run.speed);
         Held {
             slot,
             job: Some(job),

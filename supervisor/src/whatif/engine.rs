@@ -19,6 +19,8 @@ enum What {
     Destroyed(Incarnation),
     /// The job begins to advance: it has been loaded again after a move.
     Loaded(usize, u64),
+    /// The job has run long enough on its slice for its speed there to be known; with the bits of its start.
+    Learnt(usize, u64),
     /// The job comes to the next point of its attempt.
     Reached(usize, u64),
 }
@@ -282,6 +284,14 @@ impl<'a> Engine<'a> {
                     self.settle(gpu);
                 }
             }
+            What::Learnt(job, start) => {
+                if let Some(running) = self.jobs[job].running
+                    && running.start.to_bits() == start
+                {
+                    self.advance(running.gpu);
+                    self.learn(job, &running);
+                }
+            }
             What::Reached(job, version) => {
                 if self.jobs[job].version == version {
                     self.reached(job);
@@ -320,6 +330,13 @@ impl<'a> Engine<'a> {
         live.moved = false;
         let version = live.version;
         self.on[gpu].push(job);
+        if self.settings.learn {
+            let wait = if loading { self.settings.move_cost } else { 0.0 };
+            self.at(
+                self.now + wait + parameters::LEARN_S,
+                What::Learnt(job, self.now.to_bits()),
+            );
+        }
         if loading {
             self.at(self.now + self.settings.move_cost, What::Loaded(job, version));
         }
@@ -451,13 +468,30 @@ impl<'a> Engine<'a> {
             end: self.now,
             how,
         });
-        self.knowledge.ran(
-            &self.load.jobs[job],
-            self.load.gpus[running.gpu].kind,
-            running.slot.0,
-            running.alone,
-        );
         self.settle(running.gpu);
+    }
+
+    /// The speed of a job on its slice is known now, for all jobs of its program.
+    fn learn(&mut self, job: usize, running: &Running) {
+        let spec = &self.load.jobs[job];
+        let kind = self.load.gpus[running.gpu].kind;
+        if !self.knowledge.ran(spec, kind, running.slot.0, running.alone) {
+            return;
+        }
+        for other in 0..self.jobs.len() {
+            let same = &self.load.jobs[other];
+            let here = same.arrival <= self.now && self.outcome.completions[other].is_nan();
+            if here && same.program == spec.program {
+                if let Some(gpu) = self.jobs[other].running.map(|running| running.gpu) {
+                    self.advance(gpu);
+                }
+                let facts = self.knowledge.facts(same, self.jobs[other].left.max(0.0));
+                self.tell(Event::Facts {
+                    job: id(other),
+                    facts,
+                });
+            }
+        }
     }
 
     /// Begins again from nothing on a larger slice.
