@@ -294,7 +294,7 @@ pub fn batches(options: &Options) {
         );
         for (search, most, worst) in [
             (options.settings.search, 1.05, 1.08),
-            (options.settings.search / 40, 1.08, 1.12),
+            (options.settings.search / 24, 1.08, 1.12),
         ] {
             let settings = Settings {
                 search,

@@ -178,8 +178,8 @@ mod tests {
             [0.9, 0.95, 1.0, 1.0, 1.0],
             [0.0, 0.0, 0.5, 0.6, 1.0],
         ];
-        let jobs: Vec<(f64, [f64; 5])> = (0..12)
-            .map(|index| (20.0 + 13.0 * f64::from(index), speeds[index as usize % 3]))
+        let jobs: Vec<(f64, [f64; 5])> = (0..12_u32)
+            .map(|index| (20.0 + 13.0 * f64::from(index), speeds[(index % 3) as usize]))
             .collect();
         let load = load(2, &jobs);
         let bound = makespan(&load).unwrap();

@@ -12,7 +12,7 @@ pub const DOOMED_S: f64 = 5.0;
 /// Iterations that a job is taken to have for the forecast of its memory. Assumed.
 pub const ITERATIONS: u32 = 100;
 /// Evaluations of the local search for a batch: less than a second in all for 60 jobs on one GPU.
-pub const SEARCH: u32 = 40_000;
+pub const SEARCH: u32 = 24_000;
 
 /// Power of one GPU, watts.
 #[derive(Clone, Copy, Debug, PartialEq)]
