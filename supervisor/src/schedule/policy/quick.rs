@@ -9,6 +9,9 @@ use crate::layout::{ProfileIndex, Slot};
 /// behind waits for the whole of it only when it is next: 0.1 to 0.25 did best on the trace of MISO.
 const PRICE: f64 = 0.15;
 
+/// Jobs that are put in order at first.
+const HEAD: usize = 128;
+
 pub(super) fn decide(
     board: &Board<'_>,
     kinds: &[Kind],
@@ -31,22 +34,32 @@ pub(super) fn decide(
             (left / candidate.facts.weight.max(1e-9), candidate)
         })
         .collect();
+    // For the end of a batch the longest come first.
+    let sign = if batch { -1.0 } else { 1.0 };
+    let before = |a: &(f64, &Candidate<'_>), b: &(f64, &Candidate<'_>)| {
+        (sign * a.0)
+            .total_cmp(&(sign * b.0))
+            .then(a.1.order.cmp(&b.1.order))
+    };
+    // Nearly always the head of the queue fills what is free: the rest is put in order only when it is needed.
+    let head = HEAD.min(queue.len());
     if !fifo {
-        // For the end of a batch the longest come first.
-        let sign = if batch { -1.0 } else { 1.0 };
-        queue.sort_by(|a, b| {
-            (sign * a.0)
-                .total_cmp(&(sign * b.0))
-                .then(a.1.order.cmp(&b.1.order))
-        });
+        if head < queue.len() {
+            queue.select_nth_unstable_by(head, before);
+        }
+        queue[..head].sort_by(before);
     }
     #[expect(clippy::cast_precision_loss, reason = "a number of jobs and one of GPUs")]
     let per_gpu = |jobs: usize| jobs as f64 / board.gpus.len().max(1) as f64;
     let mut orders = Vec::new();
-    for (place, (_, candidate)) in queue.iter().enumerate() {
+    for place in 0..queue.len() {
         if offers.is_empty() {
             break;
         }
+        if place == head && !fifo {
+            queue[head..].sort_by(before);
+        }
+        let candidate = queue[place].1;
         let price = PRICE * per_gpu(queue.len() - place - 1);
         let Some((at, slot)) = best(&offers, candidate, price) else {
             continue;
