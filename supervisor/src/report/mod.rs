@@ -11,9 +11,11 @@ use crate::control::{BatchSummary, JobStatus, Outcome};
 use crate::job::record::{AttemptLine, Clock};
 
 pub mod chart;
+pub mod gantt;
 mod parts;
 pub mod picture;
 pub mod progress;
+pub mod simulation;
 pub mod status;
 pub mod table;
 
