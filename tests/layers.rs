@@ -4,8 +4,9 @@
 use std::path::{Path, PathBuf};
 
 /// From the pure ground floor up; a room may use what stands before it.
-const ROOMS: [&str; 11] = [
-    "layout", "memory", "schedule", "serve", "control", "node", "job", "play", "daemon", "report", "cli",
+const ROOMS: [&str; 12] = [
+    "layout", "memory", "schedule", "whatif", "serve", "control", "node", "job", "play", "daemon", "report",
+    "cli",
 ];
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {

@@ -10,3 +10,4 @@ pub mod play;
 pub mod report;
 pub mod schedule;
 pub mod serve;
+pub mod whatif;

@@ -17,6 +17,7 @@ mod predict;
 mod run;
 mod serve;
 mod sim;
+mod simulate;
 mod status;
 mod supervisor;
 
@@ -57,6 +58,7 @@ enum Command {
     Predict(predict::Args),
     Serve(serve::Args),
     Sim(sim::Args),
+    Simulate(simulate::Args),
     Play(play::Args),
     Supervisor(supervisor::SupervisorArgs),
 }
@@ -107,6 +109,7 @@ pub fn main() -> ExitCode {
         Command::Predict(args) => predict::main(&args),
         Command::Serve(args) => serve::main(&args),
         Command::Sim(args) => sim::main(&args),
+        Command::Simulate(args) => simulate::main(&args),
         Command::Play(args) => return play::main(&args),
         Command::Supervisor(args) => {
             supervisor::run(args).map_err(|error| Failure::new(error.exit_code(), error))

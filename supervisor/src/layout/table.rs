@@ -11,6 +11,20 @@ mod tests;
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Ord, PartialOrd, Hash)]
 pub struct StateIndex(pub(super) usize);
 
+impl StateIndex {
+    /// The number of a state: 0 to [`Table::all_states`], not included.
+    #[must_use]
+    pub fn from_usize(number: usize) -> Self {
+        Self(number)
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn to_usize(self) -> usize {
+        self.0
+    }
+}
+
 /// An edge: creating `slot` leads to state `to`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Edge {
@@ -83,6 +97,12 @@ impl Table {
     #[must_use]
     pub fn states(&self) -> usize {
         self.live.0
+    }
+
+    /// All states, those that refusals have put out of reach included.
+    #[must_use]
+    pub fn all_states(&self) -> usize {
+        self.states.len()
     }
 
     /// Full layouts within reach of the empty state.
@@ -160,6 +180,26 @@ impl Table {
     #[must_use]
     pub fn has_room(&self, state: StateIndex, profile: ProfileIndex) -> bool {
         self.edges_of(state, profile).next().is_some()
+    }
+
+    /// Every create that is possible in a state, with the state after it.
+    pub fn steps(&self, state: StateIndex) -> impl Iterator<Item = (Slot, StateIndex)> + '_ {
+        let edges = self.edges[state.0].iter();
+        edges.map(|edge| (self.slots[edge.slot], StateIndex(edge.to)))
+    }
+
+    /// The state after one create; `None` where it is not possible.
+    #[must_use]
+    pub fn with(&self, state: StateIndex, slot: Slot) -> Option<StateIndex> {
+        self.steps(state)
+            .find(|(known, _)| *known == slot)
+            .map(|(_, after)| after)
+    }
+
+    /// Whether nothing more can be created.
+    #[must_use]
+    pub fn is_full(&self, state: StateIndex) -> bool {
+        self.edges[state.0].is_empty()
     }
 
     /// The create of a profile that keeps the most full layouts in reach, ties to the lowest start; with

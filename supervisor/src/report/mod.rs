@@ -12,9 +12,11 @@ use crate::job::record::{AttemptLine, Clock};
 
 pub mod chart;
 pub mod deployment;
+pub mod gantt;
 mod parts;
 pub mod picture;
 pub mod progress;
+pub mod simulation;
 pub mod status;
 pub mod table;
 

@@ -22,6 +22,8 @@ pub(super) struct Gpu {
     /// Refusals in a row.
     refusals: u32,
     retry_at: Option<f64>,
+    /// A create was refused for good.
+    odd: bool,
 }
 
 impl Gpu {
@@ -33,7 +35,13 @@ impl Gpu {
             kind,
             refusals: 0,
             retry_at: None,
+            odd: false,
         }
+    }
+
+    /// Whether the driver has refused nothing for good, and anything can be made at all.
+    pub(super) fn is_whole(&self) -> bool {
+        !self.odd && self.lasting.edges() > 0
     }
 
     /// The table of what can be once the passing refusals are over.
@@ -44,6 +52,7 @@ impl Gpu {
     /// The driver refused `slot`. It is not asked again in any of `states`: those in which it was planned
     /// and in which it failed, which differ when other creates ended meanwhile.
     pub(super) fn refuse(&mut self, states: &[StateIndex], slot: Slot, illegal: bool, now: f64) {
+        self.odd |= illegal;
         for &state in states {
             if illegal {
                 self.lasting = Arc::new(self.lasting.without(state, slot));

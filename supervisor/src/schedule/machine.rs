@@ -7,8 +7,9 @@ use migm_shared::ids::{Incarnation, JobId};
 use migm_shared::units::Bytes;
 
 use super::gpu::Gpu;
+use super::planned::Planned;
 use super::worth::Kind;
-use super::{Action, Event, GpuIndex, Need, Policy, Slice, SliceState};
+use super::{Action, Event, Facts, GpuIndex, Need, Policy, Slice, SliceState};
 use crate::layout::{Slot, StateIndex, Table};
 
 /// The scheduler of one node. Deterministic: the same events at the same times give the same actions.
@@ -26,6 +27,8 @@ pub struct Scheduler {
     pub(super) restricted: HashMap<JobId, BTreeSet<GpuIndex>>,
     /// The state in which each create under way was planned.
     pub(super) planned_in: HashMap<Incarnation, StateIndex>,
+    /// Where a decider decides; else jobs are served in order.
+    pub(super) planned: Option<Planned>,
     /// GPUs that are shared, with the leases on them.
     pub(super) soft: super::soft::Pools,
     pub(super) next_incarnation: u64,
@@ -40,6 +43,8 @@ pub(super) struct Waiting {
     /// Memory of the largest slice that it outgrew; 0 when there is none.
     pub(super) outgrown: u64,
     pub(super) seat: Option<Seat>,
+    /// For policies that weigh time.
+    pub(super) facts: Option<Arc<Facts>>,
 }
 
 /// The slice that a waiting job will get.
@@ -72,6 +77,7 @@ impl Scheduler {
             jobs: HashMap::new(),
             restricted: HashMap::new(),
             planned_in: HashMap::new(),
+            planned: None,
             soft: super::soft::Pools::default(),
             next_incarnation: first.0,
             next_arrival: 0,
@@ -121,8 +127,18 @@ impl Scheduler {
             Event::Restricted { job, gpus } => {
                 self.restricted.insert(job, gpus.into_iter().collect());
             }
+            Event::Facts { job, facts } => {
+                if let Some(planned) = &mut self.planned {
+                    planned.know(job, Arc::clone(&facts), now);
+                    let arrival = self.jobs.get(&job).map(|known| known.arrival);
+                    if let Some(waiting) = arrival.and_then(|arrival| self.queue.get_mut(&arrival)) {
+                        waiting.facts = Some(facts);
+                    }
+                }
+            }
             Event::Arrived { job, need } => self.arrived(job, need),
-            Event::Ended { job, again } => self.ended(job, again),
+            Event::Ended { job, again } => self.ended(job, again, true),
+            Event::Moved { job, need } => self.ended(job, Some(need), false),
             Event::Withdrawn { job } => self.withdrawn(job),
             Event::Forecast { job, need } => self.forecast(job, need, &mut actions),
             Event::Created { slice } => self.created(slice),
@@ -131,11 +147,29 @@ impl Scheduler {
             Event::DestroyFailed { slice } => self.destroy_failed(slice),
             Event::Vanished { slice } => self.gone(slice),
             Event::Lost { gpu } => self.lost(gpu),
-            Event::Tick => self.gpus.values_mut().for_each(|gpu| gpu.tick(now)),
+            Event::Tick => self.tick(now),
+            Event::Settled => self.ask_decider(now, &mut actions),
         }
-        self.serve(&mut actions);
+        if self.planned.is_some() {
+            self.pursue(now, &mut actions);
+        } else {
+            self.serve(&mut actions);
+        }
         self.look(read, &mut actions);
         actions
+    }
+
+    fn tick(&mut self, now: f64) {
+        for (&index, gpu) in &mut self.gpus {
+            let waited = gpu.retry_at().is_some();
+            gpu.tick(now);
+            if waited
+                && gpu.retry_at().is_none()
+                && let Some(planned) = &mut self.planned
+            {
+                planned.freed(index);
+            }
+        }
     }
 
     fn announced(&mut self, gpu: GpuIndex, table: Arc<Table>, foreign: Vec<Slot>) {
@@ -146,6 +180,9 @@ impl Scheduler {
         });
         if self.gpus.get(&gpu).is_none_or(|known| known.kind != kind) {
             self.kinds[kind].joined();
+        }
+        if let Some(planned) = &mut self.planned {
+            planned.gpu(gpu, kind);
         }
         self.gpus.insert(gpu, Gpu::new(table, foreign, kind));
     }
@@ -192,6 +229,9 @@ impl Scheduler {
     pub(super) fn forget(&mut self, job: JobId) {
         self.jobs.remove(&job);
         self.restricted.remove(&job);
+        if let Some(planned) = &mut self.planned {
+            planned.over(job);
+        }
     }
 
     fn arrived(&mut self, job: JobId, need: Need) {
@@ -211,25 +251,33 @@ impl Scheduler {
     }
 
     fn enqueue(&mut self, arrival: u64, job: JobId, need: Need, outgrown: u64) {
+        if let Some(planned) = &mut self.planned {
+            planned.waits(job);
+        }
         // Those behind wait for this job: slices kept for them could be the ones it waits for.
         self.unseat_from(arrival);
         let least = need
             .device_bytes
             .max(outgrown.saturating_add(u64::from(outgrown > 0)));
         let whole = self.policy == Policy::Sequential;
-        self.kinds
-            .iter_mut()
-            .for_each(|kind| kind.wanted(Bytes(least), whole));
+        // Deciders place by themselves.
+        if self.planned.is_none() {
+            self.kinds
+                .iter_mut()
+                .for_each(|kind| kind.wanted(Bytes(least), whole));
+        }
         let waiting = Waiting {
             job,
             need,
             outgrown,
             seat: None,
+            facts: self.planned.as_ref().and_then(|planned| planned.known(job)),
         };
         self.queue.insert(arrival, waiting);
     }
 
-    fn ended(&mut self, job: JobId, again: Option<Need>) {
+    /// With `outgrew`, the slice that the job had was too small for it.
+    fn ended(&mut self, job: JobId, again: Option<Need>, outgrew: bool) {
         let Some(known) = self.jobs.get_mut(&job) else {
             return;
         };
@@ -245,16 +293,25 @@ impl Scheduler {
             if let Some(gpu) = self.gpus.get_mut(&slice.gpu) {
                 gpu.changed();
             }
+            if let Some(planned) = &mut self.planned {
+                planned.freed(slice.gpu);
+            }
         }
         let Some(need) = again else {
             self.forget(job);
             return;
         };
-        known.outgrown = known.outgrown.max(had);
+        if outgrew {
+            known.outgrown = known.outgrown.max(had);
+        }
         known.moving = false;
         known.note = None;
         let (arrival, outgrown) = (known.arrival, known.outgrown);
         self.enqueue(arrival, job, need, outgrown);
+        if outgrew && let Some(planned) = &mut self.planned {
+            // A place promised for the former need may be too small for this one.
+            planned.drop_seat(job);
+        }
     }
 
     fn withdrawn(&mut self, job: JobId) {
@@ -328,6 +385,9 @@ impl Scheduler {
         if let Some(gpu) = self.gpus.get_mut(&slice.gpu) {
             gpu.refuse(&states, slice.slot(), illegal, now);
         }
+        if let Some(planned) = &mut self.planned {
+            planned.refuse(slice.gpu, slice.slot());
+        }
         if let Some(arrival) = job.and_then(|job| self.jobs.get(&job)).map(|known| known.arrival) {
             self.unseat_from(arrival);
         }
@@ -352,6 +412,9 @@ impl Scheduler {
         if let Some(gpu) = self.gpus.get_mut(&slice.gpu) {
             gpu.changed();
         }
+        if let Some(planned) = &mut self.planned {
+            planned.freed(slice.gpu);
+        }
         match slice.state {
             SliceState::Reserved(job) | SliceState::Creating(Some(job)) => {
                 if let Some(arrival) = self.jobs.get(&job).map(|known| known.arrival) {
@@ -375,6 +438,9 @@ impl Scheduler {
             self.gone(number);
         }
         self.gpus.remove(&gpu);
+        if let Some(planned) = &mut self.planned {
+            planned.lost(gpu);
+        }
         for job in self.soft.lost(gpu) {
             let Some(known) = self.jobs.get_mut(&job) else {
                 continue;
@@ -394,6 +460,9 @@ impl Scheduler {
         if slice.state == SliceState::Destroying {
             slice.state = SliceState::Idle;
             slice.stuck = true;
+            if let Some(planned) = &mut self.planned {
+                planned.touch();
+            }
         }
     }
 

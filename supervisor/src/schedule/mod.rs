@@ -25,9 +25,14 @@ use migm_shared::ids::{Incarnation, JobId};
 use crate::layout::{Placement, ProfileIndex, Slot};
 
 mod assign;
+mod board;
 mod choose;
 mod gpu;
 mod machine;
+mod planned;
+#[cfg(test)]
+mod planned_properties;
+pub mod policy;
 #[cfg(test)]
 mod properties;
 pub mod soft;
@@ -36,6 +41,7 @@ mod tests;
 mod view;
 mod worth;
 
+pub use board::{Board, Candidate, Decider, Desk, Facts, Held, Order, share};
 pub use machine::Scheduler;
 
 /// Index of a GPU on this node.
@@ -183,6 +189,25 @@ pub enum Event {
         /// Which.
         job: JobId,
     },
+    /// What is known of a job, or known better now; said before it arrives, goes on or while it runs. For
+    /// policies that weigh time; the others do not hear it.
+    Facts {
+        /// Which.
+        job: JobId,
+        /// What is known; `work` and `attained` as of now.
+        facts: Arc<Facts>,
+    },
+    /// The attempt of a job that was asked to move has ended and its slice is free; it goes on elsewhere, and
+    /// may come back to a slice of the same size.
+    Moved {
+        /// Which.
+        job: JobId,
+        /// What it needs.
+        need: Need,
+    },
+    /// No further event is at hand: policies that weigh time decide now, so that jobs which come together are
+    /// seen together.
+    Settled,
     /// A running job will need this much.
     Forecast {
         /// Which.

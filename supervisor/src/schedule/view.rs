@@ -34,6 +34,12 @@ impl Scheduler {
         self.queue.values().map(|waiting| waiting.job).collect()
     }
 
+    /// Number of waiting jobs.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
     /// The table of a GPU, less the creates that its driver refused.
     #[must_use]
     pub fn table(&self, gpu: GpuIndex) -> Option<&Arc<Table>> {

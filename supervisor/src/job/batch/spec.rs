@@ -47,6 +47,10 @@ pub struct JobSpec {
     pub env: BTreeMap<String, String>,
     /// Part of the batch that the report sums up apart.
     pub part: Option<String>,
+    /// Seconds that it takes alone on the whole GPU. For `simulate`; a real run does not need it.
+    pub duration: Option<f64>,
+    /// Its memory over its run, as a trace file. For `simulate` too.
+    pub trace: Option<PathBuf>,
 }
 
 /// Why a batch file is refused. Nothing has been started then.
@@ -148,10 +152,9 @@ struct JobTable {
     _after: (),
     #[serde(default, rename = "priority", deserialize_with = "not_yet_priority")]
     _priority: (),
-    #[serde(default, rename = "duration_s", deserialize_with = "not_yet_duration_s")]
-    _duration_s: (),
-    #[serde(default, rename = "trace", deserialize_with = "not_yet_trace")]
-    _trace: (),
+    #[serde(default, deserialize_with = "length")]
+    duration_s: Option<f64>,
+    trace: Option<PathBuf>,
 }
 
 impl JobTable {
@@ -180,6 +183,8 @@ impl JobTable {
             arrival: self.arrival_s,
             env: self.env.clone(),
             part: self.part.clone(),
+            duration: self.duration_s,
+            trace: self.trace.clone(),
         })
     }
 }
@@ -211,6 +216,16 @@ fn moment<'de, D: Deserializer<'de>>(value: D) -> Result<f64, D::Error> {
     )))
 }
 
+fn length<'de, D: Deserializer<'de>>(value: D) -> Result<Option<f64>, D::Error> {
+    let seconds = f64::deserialize(value)?;
+    if seconds.is_finite() && seconds > 0.0 {
+        return Ok(Some(seconds));
+    }
+    Err(D::Error::custom(format_args!(
+        "must be seconds above 0, and is {seconds}"
+    )))
+}
+
 fn variables<'de, D: Deserializer<'de>>(value: D) -> Result<BTreeMap<String, String>, D::Error> {
     let variables = BTreeMap::<String, String>::deserialize(value)?;
     let wrong = |(name, value): &(&String, &String)| {
@@ -235,8 +250,6 @@ macro_rules! not_yet {
 not_yet! {
     not_yet_after "after"
     not_yet_priority "priority"
-    not_yet_duration_s "duration_s"
-    not_yet_trace "trace"
 }
 
 /// Bytes, as a number or as text with a unit.
@@ -340,6 +353,8 @@ mod tests {
             arrival: 1.5,
             env: [("K".to_owned(), "v".to_owned())].into(),
             part: Some("p".into()),
+            duration: None,
+            trace: None,
         };
         assert_eq!(spec.jobs.len(), 3);
         assert_eq!(spec.jobs[0], first);
@@ -359,10 +374,9 @@ mod tests {
             "b.toml:3:12: `priority` is not supported yet"
         );
         assert_eq!(
-            job("duration_s = 4"),
-            "b.toml:3:14: `duration_s` is not supported yet"
+            job("duration_s = 0.0"),
+            "b.toml:3:14: must be seconds above 0, and is 0"
         );
-        assert_eq!(job("trace = 'f'"), "b.toml:3:9: `trace` is not supported yet");
         assert_eq!(job("count = 0"), "b.toml:3:9: must be at least 1, and is 0");
         assert_eq!(
             job("arrival_s = -1.0"),

@@ -1,0 +1,555 @@
+//! Carrying out what a [`Decider`] orders.
+//!
+//! One order's way:
+//!
+//! 1. At [`Event::Settled`](super::Event::Settled) the decider sees the [`Board`] and gives orders. Each
+//!    order that can be becomes a *seat*: a slot promised to a job.
+//! 2. A running job that has a seat elsewhere is asked to move ([`Action::Move`]); when its attempt has ended
+//!    it waits like the others, with its seat kept.
+//! 3. Idle slices in the way of a seat are destroyed; when they and the jobs in the way have gone, the slice
+//!    is created; when it has been read back, it is leased.
+//! 4. A create that the driver refuses takes the seat away, and the slot is not offered to the decider
+//!    again until something changes on that GPU.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, LazyLock};
+
+use migm_shared::ids::{Incarnation, JobId};
+
+use super::board::{Board, Candidate, Decider, Desk, Facts, Held, Order};
+use super::machine::Scheduler;
+use super::{Action, GpuIndex, Slice, SliceState};
+use crate::layout::{ProfileIndex, Slot, StateIndex};
+
+/// So many jobs that came later may start while a job is the first in the queue: then it is the only one that the
+/// decider is shown until it has a slot. Batches that wait alone are planned as a whole and are spared this.
+pub(super) const PASSED_AT_MOST: u32 = 200;
+
+/// What planned policies add to the scheduler's state.
+#[derive(Debug)]
+pub(super) struct Planned {
+    decider: Box<dyn Decider>,
+    kind_of: BTreeMap<GpuIndex, usize>,
+    facts: HashMap<JobId, Arc<Facts>>,
+    runs: HashMap<JobId, Run>,
+    seats: BTreeMap<JobId, Promise>,
+    refused: BTreeSet<(GpuIndex, Slot)>,
+    /// The first in the queue by its place, and how many later ones have started since it is.
+    first: (u64, u32),
+    /// Something has changed since the decider was asked last.
+    changed: bool,
+}
+
+/// A slot promised to a job.
+#[derive(Clone, Debug)]
+struct Promise {
+    gpu: GpuIndex,
+    slot: Slot,
+    reason: String,
+}
+
+/// How far a running job is.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    since: f64,
+    /// Seconds of work per second, as far as known.
+    speed: f64,
+    kind: usize,
+    profile: ProfileIndex,
+    /// When it got its slice.
+    granted: f64,
+    /// As the job was when it waited.
+    need: u64,
+    outgrown: u64,
+}
+
+static NOTHING_KNOWN: LazyLock<Facts> = LazyLock::new(|| Facts {
+    weight: 1.0,
+    ..Facts::default()
+});
+
+impl Planned {
+    fn facts(&self, job: JobId) -> &Facts {
+        self.facts.get(&job).map_or(&*NOTHING_KNOWN, |facts| facts)
+    }
+
+    pub(super) fn know(&mut self, job: JobId, facts: Arc<Facts>, now: f64) {
+        if let Some(run) = self.runs.get_mut(&job) {
+            run.since = now;
+            let known = facts
+                .speeds
+                .get(run.kind)
+                .and_then(|speeds| speeds.get(run.profile.0));
+            run.speed = known.copied().unwrap_or(run.speed);
+        }
+        self.facts.insert(job, facts);
+        self.changed = true;
+    }
+
+    pub(super) fn gpu(&mut self, gpu: GpuIndex, kind: usize) {
+        self.kind_of.insert(gpu, kind);
+        self.freed(gpu);
+    }
+
+    /// The GPU has gone, and with it what was promised there.
+    pub(super) fn lost(&mut self, gpu: GpuIndex) {
+        self.kind_of.remove(&gpu);
+        self.seats.retain(|_, promise| promise.gpu != gpu);
+        self.freed(gpu);
+    }
+
+    /// Something on a GPU has gone or changed: what was refused there may go through.
+    pub(super) fn freed(&mut self, gpu: GpuIndex) {
+        let kept = self.refused.iter().copied().filter(|(on, _)| *on != gpu);
+        self.refused = kept.collect();
+        self.changed = true;
+    }
+
+    pub(super) fn touch(&mut self) {
+        self.changed = true;
+    }
+
+    pub(super) fn known(&self, job: JobId) -> Option<Arc<Facts>> {
+        self.facts.get(&job).cloned()
+    }
+
+    pub(super) fn waits(&mut self, job: JobId) {
+        self.runs.remove(&job);
+        self.changed = true;
+    }
+
+    /// The job is over or was withdrawn.
+    pub(super) fn over(&mut self, job: JobId) {
+        self.facts.remove(&job);
+        self.runs.remove(&job);
+        self.seats.remove(&job);
+        self.changed = true;
+    }
+
+    pub(super) fn drop_seat(&mut self, job: JobId) {
+        self.changed |= self.seats.remove(&job).is_some();
+    }
+
+    pub(super) fn refuse(&mut self, gpu: GpuIndex, slot: Slot) {
+        self.seats
+            .retain(|_, promise| promise.gpu != gpu || promise.slot != slot);
+        self.refused.insert((gpu, slot));
+        self.changed = true;
+    }
+}
+
+impl Scheduler {
+    /// A scheduler that knows no GPU and asks `decider` at every [`Event::Settled`](super::Event::Settled).
+    #[must_use]
+    pub fn with_decider(decider: Box<dyn Decider>, first: Incarnation) -> Self {
+        let mut scheduler = Self::new(super::Policy::SchemeB, first);
+        scheduler.planned = Some(Planned {
+            decider,
+            kind_of: BTreeMap::new(),
+            facts: HashMap::new(),
+            runs: HashMap::new(),
+            seats: BTreeMap::new(),
+            refused: BTreeSet::new(),
+            first: (0, 0),
+            changed: false,
+        });
+        scheduler
+    }
+
+    /// Asks the decider and notes its orders.
+    pub(super) fn ask_decider(&mut self, now: f64, actions: &mut Vec<Action>) {
+        let Some(mut planned) = self.planned.take() else {
+            return;
+        };
+        if planned.changed {
+            planned.changed = false;
+            self.refuse_hopeless(&mut planned, actions);
+            let orders = planned.ask(self, now);
+            for order in orders {
+                self.promise(&mut planned, order, actions);
+            }
+        }
+        self.planned = Some(planned);
+    }
+
+    /// Jobs that no slice of this node can ever hold leave the queue.
+    fn refuse_hopeless(&mut self, planned: &mut Planned, actions: &mut Vec<Action>) {
+        let largest = self.gpus.values().map(|gpu| {
+            let profiles = gpu.table.profiles().iter().map(|profile| profile.memory);
+            profiles.max().unwrap_or(0)
+        });
+        let Some(largest) = largest.max() else {
+            return;
+        };
+        // Where all can be made, the largest slice settles it; else each job is looked at.
+        let plain = self.restricted.is_empty()
+            && self
+                .gpus
+                .values()
+                .all(|gpu| gpu.foreign.is_empty() && gpu.is_whole())
+            && !self.slices.values().any(|slice| slice.fixed || slice.stuck);
+        let hopeless = |job: JobId, need: u64, outgrown: u64| {
+            let large = need > largest || outgrown >= largest;
+            large || (!plain && !self.could_hold(job, need, outgrown))
+        };
+        let gone: Vec<u64> = self
+            .queue
+            .iter()
+            .filter(|(_, waiting)| hopeless(waiting.job, waiting.need.device_bytes, waiting.outgrown))
+            .map(|(&arrival, _)| arrival)
+            .collect();
+        for arrival in gone {
+            let reason = self.why_never(&self.queue[&arrival]);
+            if let Some(waiting) = self.queue.remove(&arrival) {
+                planned.over(waiting.job);
+                self.forget(waiting.job);
+                actions.push(Action::Refuse {
+                    job: waiting.job,
+                    reason,
+                });
+            }
+        }
+    }
+
+    /// Turns an order into a seat, if it can be.
+    fn promise(&mut self, planned: &mut Planned, order: Order, actions: &mut Vec<Action>) {
+        if !self.may_use(order.job, order.gpu) {
+            return;
+        }
+        let Some(known) = self.jobs.get_mut(&order.job) else {
+            return;
+        };
+        if planned.seats.contains_key(&order.job) || !planned.kind_of.contains_key(&order.gpu) {
+            return;
+        }
+        if known.holds.is_some() {
+            if known.moving {
+                return;
+            }
+            known.moving = true;
+            known.note = Some(order.reason.clone());
+            actions.push(Action::Move {
+                job: order.job,
+                reason: order.reason.clone(),
+            });
+        }
+        if let Some(slot) = order.slot {
+            let promise = Promise {
+                gpu: order.gpu,
+                slot,
+                reason: order.reason,
+            };
+            planned.seats.insert(order.job, promise);
+        }
+    }
+
+    /// Does what the seats need: leases, destroys, creates.
+    pub(super) fn pursue(&mut self, now: f64, actions: &mut Vec<Action>) {
+        let Some(mut planned) = self.planned.take() else {
+            return;
+        };
+        let seats: Vec<(JobId, Promise)> = planned
+            .seats
+            .iter()
+            .map(|(job, seat)| (*job, seat.clone()))
+            .collect();
+        if !seats.is_empty() {
+            let mut standing: BTreeMap<GpuIndex, Vec<(Incarnation, Slice)>> = BTreeMap::new();
+            for (&number, slice) in &mut self.slices {
+                planned.take_back(slice);
+                standing.entry(slice.gpu).or_default().push((number, *slice));
+            }
+            for (job, seat) in seats {
+                let there = standing.entry(seat.gpu).or_default();
+                self.serve_seat(&mut planned, there, now, job, &seat, actions);
+            }
+        }
+        self.planned = Some(planned);
+    }
+
+    /// The next step for one seat; `there` is what stands on its GPU and is kept up to date.
+    fn serve_seat(
+        &mut self,
+        planned: &mut Planned,
+        there: &mut Vec<(Incarnation, Slice)>,
+        now: f64,
+        job: JobId,
+        seat: &Promise,
+        actions: &mut Vec<Action>,
+    ) {
+        let exact = there.iter_mut().find(|(_, slice)| slice.slot() == seat.slot);
+        if let Some((number, slice)) = exact {
+            let waits = self.jobs.get(&job).is_some_and(|known| known.holds.is_none());
+            let free = match slice.state {
+                SliceState::Idle => true,
+                SliceState::Reserved(holder) => holder == job,
+                _ => false,
+            };
+            if free && waits {
+                slice.state = SliceState::Busy(job);
+                let number = *number;
+                planned.seats.remove(&job);
+                self.lease(planned, number, now, job, seat, actions);
+            }
+            return;
+        }
+        let conflicts = |other: &Slice| other.slot().1.overlaps(seat.slot.1);
+        let mut clear = true;
+        for (number, slice) in there.iter_mut().filter(|(_, slice)| conflicts(slice)) {
+            clear = false;
+            if slice.is_spare()
+                && !planned
+                    .seats
+                    .values()
+                    .any(|other| other.gpu == slice.gpu && other.slot == slice.slot())
+            {
+                slice.state = SliceState::Destroying;
+                self.set_state(*number, SliceState::Destroying);
+                actions.push(Action::Destroy { slice: *number });
+            } else if let SliceState::Busy(holder) = slice.state
+                && !self.jobs.get(&holder).is_some_and(|known| known.moving)
+            {
+                // Whoever is there stays: the order cannot be.
+                planned.drop_seat(job);
+                return;
+            } else if slice.fixed || slice.stuck {
+                planned.drop_seat(job);
+                return;
+            }
+        }
+        if !clear {
+            return;
+        }
+        let slots: Vec<Slot> = self.gpus[&seat.gpu]
+            .foreign
+            .iter()
+            .copied()
+            .chain(there.iter().map(|(_, slice)| slice.slot()))
+            .collect();
+        let table = &self.gpus[&seat.gpu].table;
+        let state = table.state_of(&slots).ok();
+        if state.is_none_or(|state| table.with(state, seat.slot).is_none()) {
+            // Not by place, but by compute slices, engines or a refusal.
+            planned.refuse(seat.gpu, seat.slot);
+            return;
+        }
+        let number = Incarnation(self.next_incarnation);
+        self.next_incarnation += 1;
+        let slice = Slice {
+            gpu: seat.gpu,
+            profile: seat.slot.0,
+            placement: seat.slot.1,
+            fixed: false,
+            stuck: false,
+            state: SliceState::Creating(Some(job)),
+        };
+        self.planned_in.extend(state.map(|state| (number, state)));
+        self.slices.insert(number, slice);
+        there.push((number, slice));
+        actions.push(Action::Create {
+            slice: number,
+            gpu: seat.gpu,
+            profile: seat.slot.0,
+            placement: seat.slot.1,
+        });
+    }
+
+    fn lease(
+        &mut self,
+        planned: &mut Planned,
+        slice: Incarnation,
+        now: f64,
+        job: JobId,
+        seat: &Promise,
+        actions: &mut Vec<Action>,
+    ) {
+        let kind = planned.kind_of[&seat.gpu];
+        let speed = planned
+            .facts(job)
+            .speed(kind, &self.gpus[&seat.gpu].table, seat.slot.0);
+        if let Some(known) = self.jobs.get_mut(&job) {
+            let waited = self.queue.remove(&known.arrival);
+            if let Some((&first, _)) = self.queue.first_key_value() {
+                let passed = if planned.first.0 == first {
+                    planned.first.1
+                } else {
+                    0
+                };
+                planned.first = (first, passed + u32::from(known.arrival > first));
+            }
+            let run = Run {
+                since: now,
+                speed,
+                kind,
+                profile: seat.slot.0,
+                granted: now,
+                need: waited.as_ref().map_or(0, |waiting| waiting.need.device_bytes),
+                outgrown: waited.as_ref().map_or(0, |waiting| waiting.outgrown),
+            };
+            planned.runs.insert(job, run);
+            known.holds = Some(slice);
+            known.moving = false;
+        }
+        if let Some(held) = self.slices.get_mut(&slice) {
+            held.state = SliceState::Busy(job);
+            held.stuck = false;
+        }
+        let reason = seat.reason.clone();
+        actions.push(Action::Grant { job, slice, reason });
+    }
+}
+
+impl Planned {
+    /// A slice made for a job that has no seat there any more is nobody's.
+    fn take_back(&self, slice: &mut Slice) {
+        let kept = |job: &JobId| {
+            let seat = self.seats.get(job);
+            seat.is_some_and(|seat| (seat.gpu, seat.slot) == (slice.gpu, slice.slot()))
+        };
+        match slice.state {
+            SliceState::Creating(Some(job)) if !kept(&job) => slice.state = SliceState::Creating(None),
+            SliceState::Reserved(job) if !kept(&job) => slice.state = SliceState::Idle,
+            _ => {}
+        }
+    }
+
+    /// Builds the board and asks the decider.
+    fn ask(&mut self, scheduler: &Scheduler, now: f64) -> Vec<Order> {
+        let mut decider = std::mem::replace(&mut self.decider, Box::new(Absent));
+        let orders = decider.decide(&self.board(scheduler, now));
+        self.decider = decider;
+        orders
+    }
+
+    fn board<'a>(&'a self, scheduler: &'a Scheduler, now: f64) -> Board<'a> {
+        let mut gpus: Vec<Desk<'a>> = Vec::with_capacity(scheduler.gpus.len());
+        let mut place: Vec<usize> = Vec::new();
+        for (&gpu, state) in &scheduler.gpus {
+            place.resize(place.len().max(gpu.0 + 1), usize::MAX);
+            place[gpu.0] = gpus.len();
+            let foreign = state.foreign.iter().map(|&slot| Held::foreign(slot));
+            gpus.push(Desk {
+                gpu,
+                kind: self.kind_of.get(&gpu).copied().unwrap_or(0),
+                table: &state.table,
+                held: foreign.collect(),
+                idle: Vec::new(),
+                lasting: Vec::new(),
+                busy: None,
+                refused: Vec::new(),
+            });
+        }
+        for slice in scheduler.slices.values() {
+            let desk = &mut gpus[place[slice.gpu.0]];
+            match slice.state {
+                SliceState::Busy(job) => {
+                    let moving = scheduler.jobs.get(&job).is_some_and(|known| known.moving);
+                    // What moves away is no longer in the way: its seat holds the new place.
+                    if !moving || !self.seats.contains_key(&job) {
+                        desk.held.push(self.held(slice.slot(), job, now, !moving));
+                    }
+                }
+                SliceState::Idle if slice.fixed || slice.stuck => desk.lasting.push(slice.slot()),
+                SliceState::Idle => desk.idle.push(slice.slot()),
+                // Seats below speak for those that are being made.
+                SliceState::Creating(_) | SliceState::Reserved(_) | SliceState::Destroying => {}
+            }
+        }
+        for (&job, seat) in &self.seats {
+            let held = self.held(seat.slot, job, now, false);
+            gpus[place[seat.gpu.0]].held.push(held);
+        }
+        for &(gpu, slot) in &self.refused {
+            gpus[place[gpu.0]].refused.push(slot);
+        }
+        for desk in &mut gpus {
+            desk.busy = state_of(desk);
+        }
+        let restricted = !scheduler.restricted.is_empty();
+        let waiting = scheduler.queue.iter();
+        let waiting =
+            waiting.filter(|(_, waiting)| self.seats.is_empty() || !self.seats.contains_key(&waiting.job));
+        let waiting = waiting.map(|(&order, waiting)| Candidate {
+            job: waiting.job,
+            order,
+            need: waiting.need.device_bytes,
+            outgrown: waiting.outgrown,
+            facts: waiting.facts.as_deref().unwrap_or(&NOTHING_KNOWN),
+            only: if restricted {
+                scheduler.restricted.get(&waiting.job)
+            } else {
+                None
+            },
+        });
+        let mut waiting: Vec<Candidate<'_>> = waiting.collect();
+        let due = |first: &Candidate<'_>| first.order == self.first.0 && self.first.1 >= PASSED_AT_MOST;
+        if waiting.first().is_some_and(due) && !waiting.iter().all(|candidate| candidate.facts.in_batch) {
+            waiting.truncate(1);
+        }
+        Board {
+            now,
+            gpus,
+            waiting,
+            restricted,
+        }
+    }
+
+    fn held(&self, slot: Slot, job: JobId, now: f64, runs: bool) -> Held<'_> {
+        let facts = self.facts(job);
+        let run = self.runs.get(&job);
+        let ran = run.map_or(0.0, |run| now - run.granted);
+        let done = run.map_or(0.0, |run| (now - run.since).max(0.0) * run.speed);
+        Held {
+            slot,
+            job: Some(job),
+            facts: Some(facts),
+            need: run.map_or(0, |run| run.need),
+            outgrown: run.map_or(0, |run| run.outgrown),
+            left: facts.work.map(|work| (work - done).max(0.0)),
+            attained: facts.attained + done,
+            ran,
+            runs,
+        }
+    }
+}
+
+fn state_of(desk: &Desk<'_>) -> Option<StateIndex> {
+    let mut state = crate::layout::Table::EMPTY;
+    for held in &desk.held {
+        state = match desk.table.with(state, held.slot) {
+            Some(after) => after,
+            // An edge may be refused on this way and not on another.
+            None => {
+                let slots: Vec<Slot> = desk.held.iter().map(|held| held.slot).collect();
+                return desk.table.state_of(&slots).ok();
+            }
+        };
+    }
+    Some(state)
+}
+
+impl Held<'_> {
+    fn foreign(slot: Slot) -> Self {
+        Self {
+            slot,
+            job: None,
+            facts: None,
+            need: 0,
+            outgrown: 0,
+            left: None,
+            attained: 0.0,
+            ran: 0.0,
+            runs: false,
+        }
+    }
+}
+
+/// Stands in while the decider is being asked.
+#[derive(Debug)]
+struct Absent;
+
+impl Decider for Absent {
+    fn decide(&mut self, _: &Board<'_>) -> Vec<Order> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,202 @@
+//! Plans by search: a list of all jobs that wait, given when the running ones end.
+
+use std::collections::HashMap;
+
+use migm_shared::ids::JobId;
+
+use super::super::super::{Board, Order};
+use super::super::family::{family, refine};
+use super::super::picture::{Kind, number, running, ways};
+use super::super::shop::{Goal, List, STAY, Shop, Task, Way};
+use super::Choice;
+use super::local::{Dice, improve};
+use super::remaining::Remaining;
+
+/// Prices of a GPU's time at which the first lists are made.
+const PRICES: [f64; 7] = [0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 16.0];
+/// Jobs that are planned at once; the others wait behind them.
+const AHEAD: usize = 200;
+/// Plans tried for jobs that come one by one, at each event.
+const ONLINE: u32 = 300;
+/// Part of a batch's search that is spent again at each later event.
+const AGAIN: u32 = 30;
+/// Where annealing starts, as a part of the cost; see [`improve`].
+const HEAT: f64 = 0.003;
+
+/// Remembers its last list, from which the next search starts.
+#[derive(Debug, Default)]
+pub(super) struct Planner {
+    round: u64,
+    last: HashMap<JobId, (usize, u8)>,
+    /// The last board was a batch.
+    batch: bool,
+}
+
+impl Planner {
+    pub(super) fn decide(
+        &mut self,
+        board: &Board<'_>,
+        kinds: &[Kind],
+        remaining: &Remaining,
+        choice: &Choice,
+        batch: bool,
+    ) -> Vec<Order> {
+        let Some((places, mut tasks, mut names)) =
+            running(board, kinds, |told, done| remaining.of(told, done))
+        else {
+            return Vec::new();
+        };
+        let first = tasks.len();
+        let mut order: Vec<(f64, u16)> = Vec::new();
+        for candidate in board.waiting.iter() {
+            let left = remaining.of(candidate.facts.work, candidate.facts.attained);
+            let ways = ways(
+                board,
+                kinds,
+                |kind, table, profile| candidate.speed(kind, table, profile),
+                left,
+            );
+            if ways.is_empty() {
+                continue;
+            }
+            order.push((left / candidate.facts.weight.max(1e-9), number(tasks.len())));
+            tasks.push(Task {
+                weight: candidate.facts.weight,
+                ways,
+                runs: None,
+            });
+            names.push(candidate.job);
+        }
+        if !choice.fifo {
+            let sign = if batch { -1.0 } else { 1.0 };
+            order.sort_by(|a, b| (sign * a.0).total_cmp(&(sign * b.0)).then(a.1.cmp(&b.1)));
+        }
+        order.truncate(AHEAD);
+        let order: Vec<u16> = order.into_iter().map(|entry| entry.1).collect();
+        let grids: Vec<_> = kinds.iter().map(|kind| &kind.grid).collect();
+        let goal = if batch { Goal::Makespan } else { Goal::Completion };
+        let mut shop = Shop::new(&grids, places, tasks, goal);
+        shop.create = choice.create;
+        shop.destroy = choice.destroy;
+        shop.strict = choice.fifo;
+        let fresh = !batch
+            || !self.batch
+            || order
+                .iter()
+                .any(|&task| !self.last.contains_key(&names[usize::from(task)]));
+        let mut best = List::default();
+        let mut least = f64::INFINITY;
+        if fresh {
+            for price in PRICES {
+                let list = List {
+                    order: order.clone(),
+                    way: priced(&shop, kinds, first, price),
+                };
+                let cost = shop.cost(&list, f64::INFINITY);
+                if cost < least || best.order.is_empty() {
+                    (best, least) = (list, cost);
+                }
+            }
+        } else {
+            best = List {
+                order: order.clone(),
+                way: priced(&shop, kinds, first, 1.0),
+            };
+        }
+        if batch && fresh && !choice.fifo {
+            let (cost, list) = family(&mut shop, kinds, first);
+            let (cost, list) = refine(&mut shop, cost, list, choice.search / 3);
+            // The list leaves out none: what is beyond the look ahead is short of nothing but time.
+            if cost < least && list.order.len() == best.order.len() {
+                (best, least) = (list, cost);
+            }
+        }
+        let again = self.remembered(&best, &names, first, &shop);
+        let cost = shop.cost(&again, f64::INFINITY);
+        if cost < least {
+            (best, least) = (again, cost);
+        }
+        let budget = match (batch, fresh) {
+            (false, _) => ONLINE.min(choice.search),
+            (true, true) => choice.search,
+            (true, false) => choice.search / AGAIN,
+        };
+        self.round += 1;
+        improve(
+            &mut shop,
+            &mut best,
+            least,
+            budget,
+            HEAT,
+            &mut Dice::new(self.round),
+        );
+        shop.cost(&best, f64::INFINITY);
+        self.batch = batch;
+        self.last.clear();
+        for (rank, &task) in best.order.iter().enumerate() {
+            let task = usize::from(task);
+            self.last.insert(names[task], (rank, best.way[task]));
+        }
+        let starts = shop.starts.iter().map(|start| {
+            let desk = &board.gpus[usize::from(start.gpu)];
+            let slot = kinds[desk.kind].grid.slot(start.bit);
+            Order {
+                job: names[usize::from(start.task)],
+                gpu: desk.gpu,
+                slot: Some(slot),
+                reason: format!(
+                    "{} by a plan for {} jobs",
+                    desk.table.named(slot),
+                    best.order.len()
+                ),
+            }
+        });
+        starts.collect()
+    }
+
+    /// The list of the last round, with what is new at its place by length.
+    fn remembered(&self, fresh: &List, names: &[JobId], first: usize, shop: &Shop<'_>) -> List {
+        let mut list = fresh.clone();
+        for (task, name) in names.iter().enumerate().skip(first) {
+            if let Some(&(_, way)) = self.last.get(name)
+                && usize::from(way) < shop.tasks[task].ways.len()
+            {
+                list.way[task] = way;
+            }
+        }
+        if !shop.strict {
+            let mut rank = 0;
+            let mut ranked: Vec<(usize, u16)> = Vec::new();
+            for &task in &fresh.order {
+                rank = self
+                    .last
+                    .get(&names[usize::from(task)])
+                    .map_or(rank, |known| known.0);
+                ranked.push((rank, task));
+            }
+            ranked.sort_by_key(|entry| entry.0);
+            list.order = ranked.into_iter().map(|entry| entry.1).collect();
+        }
+        list
+    }
+}
+
+/// For each task that waits the way of the least time and price.
+fn priced(shop: &Shop<'_>, kinds: &[Kind], first: usize, price: f64) -> Vec<u8> {
+    let best = |task: &Task| {
+        let cost = |way: &Way| {
+            let share = kinds[usize::from(way.kind)].shares[usize::from(way.profile)];
+            way.seconds * (1.0 + price * share)
+        };
+        let cheapest = task
+            .ways
+            .iter()
+            .enumerate()
+            .min_by(|a, b| cost(a.1).total_cmp(&cost(b.1)));
+        cheapest.map_or(0, |(index, _)| u8::try_from(index).unwrap_or(u8::MAX))
+    };
+    let tasks = shop.tasks.iter().enumerate();
+    tasks
+        .map(|(index, task)| if index < first { STAY } else { best(task) })
+        .collect()
+}

@@ -1,0 +1,50 @@
+//! How much work is left in a job, known or not.
+
+use std::collections::BTreeMap;
+
+use migm_shared::ids::JobId;
+
+use super::super::super::Board;
+
+/// Seconds of work that a job has in the mean, before any has been seen to end. Assumed.
+const FIRST_GUESS_S: f64 = 1000.0;
+
+/// Learns from jobs that end what is left in those whose work nobody has told.
+#[derive(Debug, Default)]
+pub(super) struct Remaining {
+    /// Work done by each job on the last board.
+    seen: BTreeMap<JobId, f64>,
+    ended: f64,
+    total: f64,
+}
+
+impl Remaining {
+    /// Takes in a board: jobs that are not on it any more have ended.
+    pub(super) fn look(&mut self, board: &Board<'_>) {
+        let held = board.gpus.iter().flat_map(|desk| &desk.held);
+        let running = held.filter_map(|held| Some((held.job?, held.attained, held.left.is_none())));
+        let waiting = board.waiting.iter();
+        let waiting = waiting.map(|waits| (waits.job, waits.facts.attained, waits.facts.work.is_none()));
+        let unknown = running
+            .chain(waiting)
+            .filter(|job| job.2)
+            .map(|job| (job.0, job.1));
+        let now: BTreeMap<JobId, f64> = unknown.collect();
+        for (job, done) in &self.seen {
+            if !now.contains_key(job) {
+                self.ended += 1.0;
+                self.total += done;
+            }
+        }
+        self.seen = now;
+    }
+
+    /// Seconds of work left: as told, else what jobs have in the mean, and at least half as much again as the
+    /// job has done (a job that has lasted long is likely to last).
+    pub(super) fn of(&self, told: Option<f64>, attained: f64) -> f64 {
+        told.unwrap_or_else(|| {
+            let mean = (self.total + FIRST_GUESS_S) / (self.ended + 1.0);
+            (mean - attained).max(0.5 * attained).max(1.0)
+        })
+    }
+}
