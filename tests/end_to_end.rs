@@ -179,6 +179,30 @@ fn a_killed_program_frees_its_slice_and_the_status_says_which_signal() {
     );
 }
 
+/// The runner has said how many iterations the program runs; the rest is its pace.
+#[test]
+fn what_is_in_the_way_of_a_slice_is_said_with_the_time_until_it_has_gone() {
+    let place = Place::simulated(&["--mig", "--time-scale", "0.05"]);
+    let options = ["--mem", "30G", "--iterations", "100000"];
+    let mut runner = run(&place, &options, &["stencil", "--iterations", "100000"])
+        .spawn()
+        .unwrap();
+    let why = eventually("a pace", LIMIT, || {
+        let mut asked = place.migm(&["layout", "--why", "1g.5gb", "--json"]);
+        let said: Value = serde_json::from_slice(&asked.output().unwrap().stdout).ok()?;
+        Some(said["why"].clone()).filter(|why| why["when"] == "in")
+    });
+    let blocker = &why["blocked_by"][0];
+    assert_eq!(
+        (&blocker["slice"], &blocker["state"]),
+        (&"7g.40gb@0".into(), &"busy".into())
+    );
+    assert!(blocker["ends_s"].as_f64().unwrap() > 1.0, "{why}");
+    assert_eq!(blocker["ends_s"], why["when_s"], "{why}");
+    nix::sys::signal::kill(program_of(&runner), nix::sys::signal::Signal::SIGKILL).unwrap();
+    runner.wait().unwrap();
+}
+
 #[test]
 fn a_signal_to_the_runner_reaches_the_program() {
     let place = Place::simulated(&["--mig", "--time-scale", "0.05"]);
