@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn golden_bytes() {
         let golden =
-            b"MIGM\x02\x00\x07\x00\x0e\x00\x00\x00\x05\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00ab";
+            b"MIGM\x03\x00\x07\x00\x0e\x00\x00\x00\x05\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00ab";
         assert_eq!(encode(&pair()).unwrap(), golden);
     }
 
@@ -273,7 +273,10 @@ mod tests {
             refuse(&|f| f[0] = b'X'),
             "peer does not speak this protocol: frame starts with [58, 49, 47, 4d]"
         );
-        assert_eq!(refuse(&|f| f[4] = 9), "peer speaks version 9, we speak 2");
+        assert_eq!(
+            refuse(&|f| f[4] = 9),
+            format!("peer speaks version 9, we speak {VERSION}")
+        );
         assert_eq!(
             refuse(&|f| f[6] = 1),
             "peer sent a frame of channel 1 where channel 7 is spoken"
