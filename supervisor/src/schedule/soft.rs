@@ -8,7 +8,7 @@
 //!    [`Action::Lease`] comes right before its [`Action::Grant`].
 //! 3. [`Event::Raise`](super::Event::Raise) and [`Event::Forecast`](super::Event::Forecast) make a lease grow: [`Action::Grow`], in whole grains where there is room
 //!    for that, else by what is needed. Those that run come before those that wait.
-//! 4. Without room, who asked only for more is told so ([`Action::Stay`]), unless another job is on its way out:
+//! 4. Without room, who asked only for more is told so ([`Action::Stay`]), unless another job is on its way out or was told so just now:
 //!    then it is asked to wait a moment. Before that, leases give back what their jobs' forecasts do not need
 //!    ([`Event::Enough`](super::Event::Enough), [`Action::Shrink`]), and so they do for the first that waits. Who is forecast to need more moves, as from any slice, but never two at once
 //!    where the first may make room for the second.
@@ -56,6 +56,8 @@ struct Lease {
     kept: bool,
     /// The job is forecast to need no more than this.
     enough: Option<u64>,
+    /// A process of the job was told that there is no more: until then it is taken to be on its way out.
+    denied: Option<f64>,
 }
 
 impl Lease {
@@ -65,6 +67,7 @@ impl Lease {
             bytes,
             kept,
             enough: None,
+            denied: None,
         }
     }
 }

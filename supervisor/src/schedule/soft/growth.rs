@@ -59,7 +59,7 @@ impl Scheduler {
 
     fn grow_one(&mut self, now: f64, gpu: GpuIndex, job: JobId, wish: Wish, actions: &mut Vec<Action>) {
         let Some(slice) = self.slice_of(job) else { return };
-        let leaving = self.is_leaving(gpu, job);
+        let leaving = self.is_leaving(now, gpu, job);
         let moving = self.jobs.get(&job).is_some_and(|known| known.moving);
         let Some(pool) = self.soft.0.get_mut(&gpu) else {
             return;
@@ -93,6 +93,7 @@ impl Scheduler {
             return;
         }
         if wish.asked.is_some() {
+            self.deny(now, gpu, job);
             actions.push(Action::Stay { job });
         }
         if !wish.forecast || moving {
@@ -130,13 +131,23 @@ impl Scheduler {
         }
     }
 
+    /// There is no more for who asked. Few programs go on after that, and of two that ask at once one is enough to go.
+    fn deny(&mut self, now: f64, gpu: GpuIndex, job: JobId) {
+        let leases = self.soft.0.get_mut(&gpu).map(|pool| pool.leases.values_mut());
+        for lease in leases.into_iter().flatten().filter(|lease| lease.job == job) {
+            lease.denied = Some(now + WAIT_FOR_ROOM);
+        }
+    }
+
     /// Whether a job other than this one is on its way out of a GPU.
-    fn is_leaving(&self, gpu: GpuIndex, but: JobId) -> bool {
+    fn is_leaving(&self, now: f64, gpu: GpuIndex, but: JobId) -> bool {
         let Some(pool) = self.soft.0.get(&gpu) else {
             return false;
         };
-        let others = pool.leases.values().filter(|lease| lease.job != but);
-        let mut known = others.filter_map(|lease| self.jobs.get(&lease.job));
-        known.any(|known| known.moving)
+        let mut others = pool.leases.values().filter(|lease| lease.job != but);
+        others.any(|lease| {
+            let moving = self.jobs.get(&lease.job).is_some_and(|known| known.moving);
+            moving || lease.denied.is_some_and(|until| now < until)
+        })
     }
 }

@@ -453,6 +453,20 @@ fn who_asks_waits_a_moment_for_a_job_that_leaves() {
 }
 
 /// Both were moved, where one would have done.
+/// The one that is refused will end, and so need the other not.
+#[test]
+fn of_two_that_ask_at_once_one_is_refused() {
+    let mut node = Node::new(1, CUT);
+    node.arrive(1, 20);
+    node.arrive(2, 20);
+    assert_eq!(stays(&node.raise(1, 22)), 1);
+    assert_eq!(stays(&node.raise(2, 22)), 0);
+    node.end(1, Some(22));
+    assert_eq!(node.lease(2), 22);
+    node.now += 10.0;
+    assert_eq!(stays(&node.raise(2, 60)), 1, "more than there is");
+}
+
 #[test]
 fn of_two_that_are_forecast_at_once_one_moves() {
     let mut node = Node::new(1, CUT);
