@@ -362,18 +362,17 @@ fn a_raise_that_nobody_answers_ends_out_of_memory() {
     command.args(["sh", "-c", script]).arg(support::migm());
     let job = Job(command.current_dir(shared.place.path()).spawn().unwrap());
     eventually("it has its lease", LIMIT, || shared.lease());
+    let runs = || {
+        let children = format!("/proc/{0}/task/{0}/children", job.0.id());
+        !std::fs::read_to_string(children).unwrap().trim().is_empty()
+    };
+    // A lease is there before its program is.
+    eventually("the program runs", LIMIT, || runs().then_some(()));
     let supervisor = Pid::from_raw(i32::try_from(shared.supervisor.id()).unwrap());
     kill(supervisor, Signal::SIGSTOP).unwrap();
     std::fs::write(shared.place.path().join("go"), "").unwrap();
     // The program ends on its failed request, and its runner waits for the supervisor with the news.
-    eventually("the program has ended", LIMIT, || {
-        let children = format!("/proc/{0}/task/{0}/children", job.0.id());
-        std::fs::read_to_string(children)
-            .unwrap()
-            .trim()
-            .is_empty()
-            .then_some(())
-    });
+    eventually("the program has ended", LIMIT, || (!runs()).then_some(()));
     kill(supervisor, Signal::SIGCONT).unwrap();
     job.ends_well();
     assert_eq!(shared.outcomes("jumper"), ["oom", "done"], "{}", shared.log());
