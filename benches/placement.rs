@@ -13,6 +13,8 @@
 //!
 //! `quick` as an argument takes a tenth of the arrivals.
 
+mod gpus;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 use std::hint::black_box;
@@ -34,42 +36,15 @@ const MIXES: [(&str, [f64; 5]); 3] = [
 ];
 const RUNS: u64 = 10;
 
-/// The profiles of an A100-40GB: name, compute slices, SMs, MiB, engines, starts, size.
-type Row = (&'static str, u32, u32, u64, [u32; 5], &'static [u32], u32);
-const SEVEN: &[u32] = &[0, 1, 2, 3, 4, 5, 6];
-const A100: [Row; 7] = [
-    ("1g.5gb", 1, 14, 4864, [1, 0, 0, 0, 0], SEVEN, 1),
-    ("1g.5gb+me", 1, 14, 4864, [1, 1, 0, 1, 1], SEVEN, 1),
-    ("1g.10gb", 1, 14, 9984, [1, 1, 0, 0, 0], &[0, 2, 4, 6], 2),
-    ("2g.10gb", 2, 28, 9984, [2, 1, 0, 0, 0], &[0, 2, 4], 2),
-    ("3g.20gb", 3, 42, 20096, [3, 2, 0, 0, 0], &[0, 4], 4),
-    ("4g.20gb", 4, 56, 20096, [4, 2, 0, 0, 0], &[0], 4),
-    ("7g.40gb", 7, 98, 40448, [7, 5, 0, 1, 1], &[0], 8),
-];
-
-fn profiles() -> Vec<Profile> {
-    let profile = |&(name, compute, sms, mib, engines, starts, size): &Row| Profile {
-        id: 0,
-        name: name.to_owned(),
-        compute,
-        sms,
-        memory: mib << 20,
-        count: 0,
-        engines,
-        placements: starts.iter().map(|&start| Placement { start, size }).collect(),
-    };
-    A100.iter().map(profile).collect()
-}
-
 fn table(kept: Vec<Profile>) -> Table {
     Table::build(kept, Rules::default()).expect("a table")
 }
 
 fn main() {
     let quick = std::env::args().any(|argument| argument == "quick");
-    let five = table(base(&profiles()));
-    let plain = table(profiles().into_iter().filter(|p| !p.is_variant()).collect());
-    let all = table(profiles());
+    let five = table(base(&gpus::a100()));
+    let plain = table(gpus::a100_plain());
+    let all = table(gpus::a100());
     let bench = Bench {
         driver: Rated::driver(&five, &plain).expect("tables of one GPU"),
         fcr: Rated::reachability(&five),

@@ -2,48 +2,16 @@
 //!
 //! `cargo bench --bench pure` prints the median and the 99th percentile of each in microseconds.
 
+mod gpus;
+
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
 use migm_shared::ids::{Incarnation, JobId};
-use migm_supervisor::layout::{Goal, Placement, Profile, Rules, Table, base};
+use migm_supervisor::layout::{Goal, Rules, Table, base};
 use migm_supervisor::memory::{Method, Observation};
 use migm_supervisor::schedule::{Action, Event, GpuIndex, Need, Policy, Scheduler};
-
-/// The seven profiles of an A100-40GB: name, compute slices, SMs, MiB, engines, starts, size.
-type Row = (&'static str, u32, u32, u64, [u32; 5], &'static [u32], u32);
-const A100: [Row; 7] = [
-    ("1g.5gb", 1, 14, 4864, [1, 0, 0, 0, 0], &[0, 1, 2, 3, 4, 5, 6], 1),
-    (
-        "1g.5gb+me",
-        1,
-        14,
-        4864,
-        [1, 1, 0, 1, 1],
-        &[0, 1, 2, 3, 4, 5, 6],
-        1,
-    ),
-    ("1g.10gb", 1, 14, 9984, [1, 1, 0, 0, 0], &[0, 2, 4, 6], 2),
-    ("2g.10gb", 2, 28, 9984, [2, 1, 0, 0, 0], &[0, 2, 4], 2),
-    ("3g.20gb", 3, 42, 20096, [3, 2, 0, 0, 0], &[0, 4], 4),
-    ("4g.20gb", 4, 56, 20096, [4, 2, 0, 0, 0], &[0], 4),
-    ("7g.40gb", 7, 98, 40448, [7, 5, 0, 1, 1], &[0], 8),
-];
-
-fn profiles() -> Vec<Profile> {
-    let profile = |&(name, compute, sms, mib, engines, starts, size): &Row| Profile {
-        id: 0,
-        name: name.to_owned(),
-        compute,
-        sms,
-        memory: mib << 20,
-        count: 0,
-        engines,
-        placements: starts.iter().map(|&start| Placement { start, size }).collect(),
-    };
-    A100.iter().map(profile).collect()
-}
 
 fn measure(what: &str, times: usize, mut run: impl FnMut()) {
     let mut seconds: Vec<f64> = (0..times)
@@ -63,7 +31,7 @@ fn measure(what: &str, times: usize, mut run: impl FnMut()) {
 }
 
 fn main() {
-    let all = profiles();
+    let all = gpus::a100();
     let five = base(&all);
     measure("table, 7 profiles, 2319 states", 100, || {
         black_box(Table::build(all.clone(), Rules::default()).expect("a table"));

@@ -4,44 +4,22 @@
 //! made from (`parvagpu_profiles.csv`, `parvagpu_scenarios.csv`, `migserving_profiles.csv`), and `-- --large` adds
 //! 10,000 services. Times are wall times of one run; plans depend on the seeds only, which are printed.
 
+mod gpus;
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use migm_supervisor::layout::{Placement, Profile, Rules, Table};
+use migm_supervisor::layout::{Rules, Table};
 use migm_supervisor::serve::methods::{Effort, METHODS};
 use migm_supervisor::serve::{Fleet, Problem, Profiles, Usable, linear_bound, parse_demand, price};
 
-/// The six profiles of an A100-40GB without variants: name, compute slices, MiB, engines, starts, size.
-type Row = (&'static str, u32, u64, [u32; 5], &'static [u32], u32);
-const A100: [Row; 6] = [
-    ("1g.5gb", 1, 4864, [1, 0, 0, 0, 0], &[0, 1, 2, 3, 4, 5, 6], 1),
-    ("1g.10gb", 1, 9984, [1, 1, 0, 0, 0], &[0, 2, 4, 6], 2),
-    ("2g.10gb", 2, 9984, [2, 1, 0, 0, 0], &[0, 2, 4], 2),
-    ("3g.20gb", 3, 20096, [3, 2, 0, 0, 0], &[0, 4], 4),
-    ("4g.20gb", 4, 20096, [4, 2, 0, 0, 0], &[0], 4),
-    ("7g.40gb", 7, 40448, [7, 5, 0, 1, 1], &[0], 8),
-];
 /// Seconds for each method on each problem.
 const LIMIT: f64 = 60.0;
 /// Beyond so many services only migm's own method runs.
 const ALL_METHODS: usize = 100;
-
-fn a100() -> Table {
-    let profile = |&(name, compute, mib, engines, starts, size): &Row| Profile {
-        id: 0,
-        name: name.to_owned(),
-        compute,
-        sms: 14 * compute,
-        memory: mib << 20,
-        count: 0,
-        engines,
-        placements: starts.iter().map(|&start| Placement { start, size }).collect(),
-    };
-    Table::build(A100.iter().map(profile).collect(), Rules::default()).expect("a table")
-}
 
 /// Profiles and scenarios of ParvaGPU, profiles of MIG-serving.
 struct Data {
@@ -209,7 +187,7 @@ fn main() {
         Some(folder) => Data::full(&PathBuf::from(folder)),
         None => Data::carried(),
     };
-    let table = a100();
+    let table = Table::build(gpus::a100_plain(), Rules::default()).expect("a table");
     let mut heading = format!("{:30} {:>8} {:>6}", "", "linear", "bound");
     for method in METHODS {
         let _ = write!(heading, " {:>14}", method.name());

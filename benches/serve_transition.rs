@@ -5,9 +5,11 @@
 //! and a day of five models, about the size of MIG-serving's, on the carried profiles; the demand curve is made up. Steps' times are MIG-serving's; all seconds of
 //! transitions are modelled. Seeds are fixed, so that figures do not change from run to run.
 
+mod gpus;
+
 use std::time::Instant;
 
-use migm_supervisor::layout::{Placement, Profile, Rules, Slot, Table};
+use migm_supervisor::layout::{Rules, Slot, Table};
 use migm_supervisor::serve::methods::{Effort, METHODS};
 use migm_supervisor::serve::transition::{
     Options, Step, Transition, exchange_and_compact, replay, transition,
@@ -17,16 +19,6 @@ use migm_supervisor::serve::{
     parse_demand,
 };
 
-/// The six profiles of an A100-40GB without variants: name, compute slices, MiB, engines, starts, size.
-type Row = (&'static str, u32, u64, [u32; 5], &'static [u32], u32);
-const A100: [Row; 6] = [
-    ("1g.5gb", 1, 4864, [1, 0, 0, 0, 0], &[0, 1, 2, 3, 4, 5, 6], 1),
-    ("1g.10gb", 1, 9984, [1, 1, 0, 0, 0], &[0, 2, 4, 6], 2),
-    ("2g.10gb", 2, 9984, [2, 1, 0, 0, 0], &[0, 2, 4], 2),
-    ("3g.20gb", 3, 20096, [3, 2, 0, 0, 0], &[0, 4], 4),
-    ("4g.20gb", 4, 20096, [4, 2, 0, 0, 0], &[0], 4),
-    ("7g.40gb", 7, 40448, [7, 5, 0, 1, 1], &[0], 8),
-];
 const KIND: &str = "a100-40gb";
 const PROFILES: &str = include_str!("../examples/serving/migserving_profiles.csv");
 /// Share of the peak that is asked for in each hour: low at night, two peaks by day.
@@ -44,17 +36,7 @@ const MODELS: [(&str, f64); 5] = [
 ];
 
 fn tables() -> Tables {
-    let profile = |&(name, compute, mib, engines, starts, size): &Row| Profile {
-        id: 0,
-        name: name.to_owned(),
-        compute,
-        sms: 14 * compute,
-        memory: mib << 20,
-        count: 0,
-        engines,
-        placements: starts.iter().map(|&start| Placement { start, size }).collect(),
-    };
-    let table = Table::build(A100.iter().map(profile).collect(), Rules::default()).expect("a table");
+    let table = Table::build(gpus::a100_plain(), Rules::default()).expect("a table");
     Tables::from([(KIND.to_owned(), table)])
 }
 

@@ -4,36 +4,12 @@
 //! of the 298 base layouts of an A100, for one more of each profile from each of them with every second
 //! slice pinned, and for pairs of the 2,319 layouts of all its profiles.
 
+mod gpus;
+
 use std::hint::black_box;
 use std::time::Instant;
 
-use migm_supervisor::layout::{Goal, Placement, Profile, ProfileIndex, Rules, Slot, Table, base};
-
-/// The seven profiles of an A100-40GB: name, compute slices, MiB, engines, starts, size.
-type Row = (&'static str, u32, u64, [u32; 5], &'static [u32], u32);
-const A100: [Row; 7] = [
-    ("1g.5gb", 1, 4864, [1, 0, 0, 0, 0], &[0, 1, 2, 3, 4, 5, 6], 1),
-    ("1g.5gb+me", 1, 4864, [1, 1, 0, 1, 1], &[0, 1, 2, 3, 4, 5, 6], 1),
-    ("1g.10gb", 1, 9984, [1, 1, 0, 0, 0], &[0, 2, 4, 6], 2),
-    ("2g.10gb", 2, 9984, [2, 1, 0, 0, 0], &[0, 2, 4], 2),
-    ("3g.20gb", 3, 20096, [3, 2, 0, 0, 0], &[0, 4], 4),
-    ("4g.20gb", 4, 20096, [4, 2, 0, 0, 0], &[0], 4),
-    ("7g.40gb", 7, 40448, [7, 5, 0, 1, 1], &[0], 8),
-];
-
-fn profiles() -> Vec<Profile> {
-    let profile = |&(name, compute, mib, engines, starts, size): &Row| Profile {
-        id: 0,
-        name: name.to_owned(),
-        compute,
-        sms: compute * 14,
-        memory: mib << 20,
-        count: 0,
-        engines,
-        placements: starts.iter().map(|&start| Placement { start, size }).collect(),
-    };
-    A100.iter().map(profile).collect()
-}
+use migm_supervisor::layout::{Goal, ProfileIndex, Rules, Slot, Table, base};
 
 /// Every layout of a table, by adding one slice after the other.
 fn layouts(table: &Table) -> Vec<Vec<Slot>> {
@@ -74,7 +50,7 @@ fn timed(run: impl FnOnce()) -> f64 {
 }
 
 fn main() {
-    let all = profiles();
+    let all = gpus::a100();
     let five = Table::build(base(&all), Rules::default()).expect("a table");
     let known = layouts(&five);
     assert_eq!(known.len(), five.states());

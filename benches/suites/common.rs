@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use migm_supervisor::layout::{Placement, Profile, Rules, Table};
+use migm_supervisor::layout::{Profile, Rules, Table, base};
 use migm_supervisor::report::table::Table as Text;
 use migm_supervisor::whatif::parameters::Power;
 use migm_supervisor::whatif::tables::{self, MemoryTable, Row, Speeds};
 use migm_supervisor::whatif::{Gpu, Job, Outcome, Run, Settings, Workload, bounds, simulate};
+
+use crate::gpus;
 
 /// Seconds per batch of five training programs on an A100-40GB, of our own rounding: see `docs/design/scheduling.md`.
 const SPEEDS: &str = include_str!("speeds.csv");
@@ -75,40 +77,13 @@ impl Numbers {
     }
 }
 
-type Line = (&'static str, u32, u32, u64, [u32; 5], &'static [u32], u32);
-
-/// name, compute slices, SMs, MiB, engines, starts, size: the base profiles of an A100-40GB.
-const A100: [Line; 5] = [
-    ("1g.5gb", 1, 14, 4864, [1, 0, 0, 0, 0], &[0, 1, 2, 3, 4, 5, 6], 1),
-    ("2g.10gb", 2, 28, 9984, [2, 1, 0, 0, 0], &[0, 2, 4], 2),
-    ("3g.20gb", 3, 42, 20096, [3, 2, 0, 0, 0], &[0, 4], 4),
-    ("4g.20gb", 4, 56, 20096, [4, 2, 0, 0, 0], &[0], 4),
-    ("7g.40gb", 7, 98, 40448, [7, 5, 0, 1, 1], &[0], 8),
-];
-/// The same of an A30.
-const A30: [Line; 3] = [
-    ("1g.6gb", 1, 14, 5952, [1, 1, 0, 0, 0], &[0, 1, 2, 3], 1),
-    ("2g.12gb", 2, 28, 11968, [2, 2, 0, 0, 0], &[0, 2], 2),
-    ("4g.24gb", 4, 56, 24000, [4, 4, 0, 1, 1], &[0], 4),
-];
-
-fn table(lines: &[Line]) -> Arc<Table> {
-    let profile = |&(name, compute, sms, mib, engines, starts, size): &Line| Profile {
-        id: 0,
-        name: name.to_owned(),
-        compute,
-        sms,
-        memory: mib << 20,
-        count: 0,
-        engines,
-        placements: starts.iter().map(|&start| Placement { start, size }).collect(),
-    };
-    Arc::new(Table::build(lines.iter().map(profile).collect(), Rules::default()).unwrap())
+fn table(profiles: Vec<Profile>) -> Arc<Table> {
+    Arc::new(Table::build(profiles, Rules::default()).unwrap())
 }
 
 pub fn a100s(count: usize) -> Vec<Gpu> {
     let gpu = Gpu {
-        table: table(&A100),
+        table: table(base(&gpus::a100())),
         kind: 0,
         power: Power::A100,
     };
@@ -117,7 +92,7 @@ pub fn a100s(count: usize) -> Vec<Gpu> {
 
 pub fn a30s(count: usize) -> Vec<Gpu> {
     let gpu = Gpu {
-        table: table(&A30),
+        table: table(gpus::a30_base()),
         kind: 0,
         power: Power::of("a30-24gb"),
     };

@@ -17,6 +17,8 @@
 use std::path::PathBuf;
 
 mod common;
+#[path = "../gpus/mod.rs"]
+mod gpus;
 mod mixes;
 mod online;
 mod speed;
