@@ -94,10 +94,7 @@ impl Owner {
             slice.job = None;
             if slice.origin == Origin::Soft {
                 self.slices.remove(&grant.slice);
-                // Of leases, which have any size, the next one is twice the last, up to all there is: one that crept up
-                // would relaunch without end a program that sets itself a limit.
-                let most = self.scheduler.largest_lease(id).unwrap_or(0);
-                larger = larger.max(grant.memory.saturating_mul(2).min(most));
+                larger = self.scheduler.larger_lease(id, grant.memory);
             }
         }
         job.figures = job.figures_now();

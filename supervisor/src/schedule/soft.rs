@@ -315,6 +315,12 @@ impl Scheduler {
         }
     }
 
+    /// The lease to try for a job that failed in one of so many bytes although all it needs fits in there.
+    #[must_use]
+    pub fn larger_lease(&self, job: JobId, had: u64) -> u64 {
+        larger(had, self.largest_lease(job).unwrap_or(0))
+    }
+
     /// The largest soft slice that the job could ever get.
     #[must_use]
     pub fn largest_lease(&self, job: JobId) -> Option<u64> {
@@ -327,15 +333,18 @@ impl Scheduler {
     }
 }
 
-/// Bytes of the lease that a waiting job gets. One that failed in a lease which its need fits in gets twice as much, up
-/// to all there is: sizes that crept up would relaunch without end a job that sets itself a limit.
+/// Bytes of the lease that a waiting job gets: what it needs, or, where that fits in what it failed in, the
+/// [next size](larger).
 fn lease_for(waiting: &Waiting, pool: &Pool) -> u64 {
     match (waiting.need.device_bytes, waiting.outgrown) {
         (0, 0) => pool.cut.first,
         (need, had) if need > had => need,
-        (_, had) => {
-            let most = pool.last.map(|room| room.most).filter(|&most| had < most);
-            had.saturating_mul(2).min(most.unwrap_or(u64::MAX))
-        }
+        (_, had) => larger(had, pool.last.map_or(u64::MAX, |room| room.most)),
     }
+}
+
+/// The next size after a lease of so many bytes: twice as much, up to all there is. Sizes that crept up would relaunch
+/// without end a program that sets itself a limit.
+fn larger(had: u64, most: u64) -> u64 {
+    had.saturating_mul(2).min(most).max(had.saturating_add(1))
 }
