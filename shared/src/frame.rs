@@ -19,7 +19,8 @@ use bincode::{Decode, Encode};
 /// The first four bytes of each frame.
 pub const MAGIC: [u8; 4] = *b"MIGM";
 /// The version that this build speaks. 2: samples say what marks an iteration, an out-of-memory event says
-/// which kind of memory was most, and a capped process may ask for a raise.
+/// which kind of memory was most, and a capped process may ask for a raise. 3: attempts have their memory, and
+/// slices the end of their job.
 pub const VERSION: u16 = 3;
 /// Bytes before the body.
 pub const HEADER: usize = 12;
