@@ -101,6 +101,12 @@ pub(crate) fn a100_base() -> Table {
     Table::build(base(&a100_40gb()), Rules::default()).unwrap()
 }
 
+/// The profiles without a suffix.
+pub(crate) fn plain(profiles: Vec<Profile>) -> Table {
+    let plain = profiles.into_iter().filter(|profile| !profile.is_variant());
+    Table::build(plain.collect(), Rules::default()).unwrap()
+}
+
 /// The three base profiles of the A30.
 pub(crate) fn a30_base() -> Table {
     Table::build(base(&a30_24gb()), Rules::default()).unwrap()

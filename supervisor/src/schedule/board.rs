@@ -83,6 +83,23 @@ pub struct Held<'a> {
     pub runs: bool,
 }
 
+impl Held<'_> {
+    /// By nobody who can go.
+    pub(super) fn foreign(slot: Slot) -> Self {
+        Self {
+            slot,
+            job: None,
+            facts: None,
+            need: 0,
+            outgrown: 0,
+            left: None,
+            attained: 0.0,
+            ran: 0.0,
+            runs: false,
+        }
+    }
+}
+
 /// One GPU.
 #[derive(Clone, Debug)]
 pub struct Desk<'a> {
@@ -173,15 +190,8 @@ impl Desk<'_> {
             })
         });
         self.held.push(Held {
-            slot,
             job: Some(job),
-            facts: None,
-            need: 0,
-            outgrown: 0,
-            left: None,
-            attained: 0.0,
-            ran: 0.0,
-            runs: false,
+            ..Held::foreign(slot)
         });
     }
 

@@ -528,22 +528,6 @@ fn state_of(desk: &Desk<'_>) -> Option<StateIndex> {
     Some(state)
 }
 
-impl Held<'_> {
-    fn foreign(slot: Slot) -> Self {
-        Self {
-            slot,
-            job: None,
-            facts: None,
-            need: 0,
-            outgrown: 0,
-            left: None,
-            attained: 0.0,
-            ran: 0.0,
-            runs: false,
-        }
-    }
-}
-
 /// Stands in while the decider is being asked.
 #[derive(Debug)]
 struct Absent;

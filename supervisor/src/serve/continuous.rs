@@ -301,17 +301,13 @@ mod tests {
     use super::super::input::{Profiles, parse_demand};
     use super::super::{Exact, Fleet, Usable};
     use super::*;
-    use crate::layout::{Rules, Table, samples};
+    use crate::layout::samples;
 
     const PROFILES: &str = "model,compute_slices,batch,mps_processes,throughput_per_process_rps,latency_s\n\
         a,1,1,1,10,0.01\na,3,1,1,33,0.01\na,7,1,1,75,0.01\nb,1,1,1,9,0.01\nb,2,1,1,21,0.01\nb,4,1,1,44,0.01\n";
 
     fn tables() -> Tables {
-        let profiles = samples::a100_40gb()
-            .into_iter()
-            .filter(|profile| !profile.is_variant())
-            .collect();
-        Tables::from([("k".to_owned(), Table::build(profiles, Rules::default()).unwrap())])
+        Tables::from([("k".to_owned(), samples::plain(samples::a100_40gb()))])
     }
 
     fn problem(a: u32, b: u32) -> Problem {

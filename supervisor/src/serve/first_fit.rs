@@ -108,15 +108,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::layout::{Placement, Rules, samples};
+    use crate::layout::{Placement, samples};
     use crate::serve::problem::Rate;
 
     fn tables() -> Tables {
-        let profiles = samples::a100_40gb()
-            .into_iter()
-            .filter(|profile| !profile.is_variant())
-            .collect();
-        Tables::from([("k".to_owned(), Table::build(profiles, Rules::default()).unwrap())])
+        Tables::from([("k".to_owned(), samples::plain(samples::a100_40gb()))])
     }
 
     fn gpu(slices: &[(&str, u32, u32)]) -> DeployedGpu {

@@ -178,7 +178,7 @@ fn service(
 mod tests {
     use super::super::input::parse_demand;
     use super::*;
-    use crate::layout::{Rules, Table, samples};
+    use crate::layout::samples;
 
     const PROFILES: &str = "model,compute_slices,batch,mps_processes,throughput_per_process_rps,latency_s,memory_bytes\n\
         a,1,1,1,100,0.005,1000000000\n\
@@ -189,11 +189,7 @@ mod tests {
         big,1,1,1,5,0.5,50000000000\n";
 
     fn problem(demand: &str, usable: Usable) -> Result<Problem, String> {
-        let kept: Vec<_> = samples::a100_40gb()
-            .into_iter()
-            .filter(|p| !p.is_variant())
-            .collect();
-        let table = Table::build(kept, Rules::default()).unwrap();
+        let table = samples::plain(samples::a100_40gb());
         let mut fleet = Fleet::default();
         fleet.add("a100-40gb", &table, 1.0, None).unwrap();
         let profiles = Profiles::parse("p.csv", PROFILES, None).unwrap();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::super::{Placement, Profile, ProfileIndex, Rules, StateIndex, Table, base, samples};
+use super::super::{Placement, ProfileIndex, Rules, StateIndex, Table, base, samples};
 use super::chain::{acceptance, optimum};
 use super::rules::{LowestStart, Rated};
 use super::{Demand, DemandValue, PlacementRule, cheapest_of};
@@ -14,11 +14,7 @@ const LOADS: [f64; 4] = [0.5, 0.7, 0.85, 0.95];
 
 /// The plain profiles of the A100, double memory included.
 fn a100_plain() -> Table {
-    let plain: Vec<Profile> = samples::a100_40gb()
-        .into_iter()
-        .filter(|p| !p.is_variant())
-        .collect();
-    Table::build(plain, Rules::default()).unwrap()
+    samples::plain(samples::a100_40gb())
 }
 
 fn driver(table: &Table) -> Rated {

@@ -8,17 +8,12 @@ use super::super::methods::{METHODS, ParvaGpu};
 use super::super::problem::{Point, Rate, Service};
 use super::super::{Profiles, Usable, parse_demand};
 use super::*;
-use crate::layout::{Rules, Table, samples};
+use crate::layout::{Table, samples};
 
 const EFFORT: Effort<'_> = Effort {
     seed: 1,
     late: &|| false,
 };
-
-fn plain(profiles: Vec<crate::layout::Profile>) -> Table {
-    let kept = profiles.into_iter().filter(|profile| !profile.is_variant());
-    Table::build(kept.collect(), Rules::default()).unwrap()
-}
 
 fn fleet(kinds: &[(&str, &Table, f64, Option<u32>)]) -> Fleet {
     let mut fleet = Fleet::default();
@@ -127,7 +122,7 @@ proptest! {
                 (required, rates)
             })
             .collect();
-        let table = plain(samples::a30_24gb());
+        let table = samples::plain(samples::a30_24gb());
         let problem = problem(fleet(&[("a30", &table, 1.0, None)]), &services);
         let solution = Exact.solve(&problem, &EFFORT).unwrap();
         check(&problem, &[&table], &solution);
@@ -146,7 +141,7 @@ proptest! {
         services in prop::collection::vec((1_i64..3_000, prop::collection::vec(0_i64..200, 9)), 1..5),
         stock in 3_u32..40,
     ) {
-        let (a100, a30) = (plain(samples::a100_40gb()), plain(samples::a30_24gb()));
+        let (a100, a30) = (samples::plain(samples::a100_40gb()), samples::plain(samples::a30_24gb()));
         let fleet = fleet(&[("a100", &a100, 1.0, Some(stock)), ("a30", &a30, 0.35, None)]);
         let services: Vec<(i64, Vec<i64>)> = services
             .into_iter()
@@ -167,7 +162,7 @@ proptest! {
 }
 
 fn carried(profiles: &str, demand: &str, usable: &Usable) -> Problem {
-    let table = plain(samples::a100_40gb());
+    let table = samples::plain(samples::a100_40gb());
     let profiles = Profiles::parse("profiles", profiles, None).unwrap();
     let demand = parse_demand("demand", demand).unwrap();
     Problem::new(
@@ -206,7 +201,7 @@ fn parvagpus_scenarios_have_these_proven_optima() {
         for (scenario, fewest) in optima.into_iter().enumerate() {
             let problem = parva(scenario, processes);
             let solution = Exact.solve(&problem, &EFFORT).unwrap();
-            check(&problem, &[&plain(samples::a100_40gb())], &solution);
+            check(&problem, &[&samples::plain(samples::a100_40gb())], &solution);
             assert_eq!(solution.plan.gpus.len(), fewest, "scenario {}", scenario + 1);
             assert_eq!(
                 solution.lower_bound,
@@ -249,7 +244,7 @@ fn our_parvagpu_reaches_what_its_authors_reach() {
     for (scenario, gpus) in published.into_iter().enumerate() {
         let problem = parva(scenario, 3);
         let solution = ParvaGpu.solve(&problem, &EFFORT).unwrap();
-        check(&problem, &[&plain(samples::a100_40gb())], &solution);
+        check(&problem, &[&samples::plain(samples::a100_40gb())], &solution);
         assert_eq!(solution.plan.gpus.len(), gpus, "scenario {}", scenario + 1);
     }
 }
@@ -259,7 +254,7 @@ fn every_method_serves_all_and_none_beats_the_bound_or_migm() {
     let problem = parva(2, 3);
     for method in METHODS {
         let solution = brief(method, &problem, 60);
-        check(&problem, &[&plain(samples::a100_40gb())], &solution);
+        check(&problem, &[&samples::plain(samples::a100_40gb())], &solution);
         assert!(solution.plan.gpus.len() >= 5, "{}", method.name());
     }
 }
@@ -276,7 +271,7 @@ fn the_same_seed_gives_the_same_plan() {
 /// A core of forty beside services that have taken their cover: whole GPUs come out near the bound.
 #[test]
 fn a_problem_too_large_for_the_core_is_within_one_percent_of_its_bound() {
-    let table = plain(samples::a30_24gb());
+    let table = samples::plain(samples::a30_24gb());
     let services: Vec<(i64, Vec<i64>)> = (0..90)
         .map(|i| (300 + i * 37 % 500, vec![40 + i % 7, 90 + i % 11, 185 + i % 5]))
         .collect();
@@ -289,7 +284,7 @@ fn a_problem_too_large_for_the_core_is_within_one_percent_of_its_bound() {
 
 #[test]
 fn services_that_are_all_alike_share_their_ties() {
-    let table = plain(samples::a100_40gb());
+    let table = samples::plain(samples::a100_40gb());
     let services = vec![(150, vec![20, 20, 45, 70, 90, 170]); 60];
     let problem = problem(fleet(&[("a100", &table, 1.0, None)]), &services);
     let solution = Exact.solve(&problem, &EFFORT).unwrap();
@@ -300,7 +295,7 @@ fn services_that_are_all_alike_share_their_ties() {
 
 #[test]
 fn a_fleet_that_is_too_small_is_said() {
-    let table = plain(samples::a30_24gb());
+    let table = samples::plain(samples::a30_24gb());
     let problem = problem(
         fleet(&[("a30", &table, 1.0, Some(2))]),
         &[(1_000, vec![1, 2, 100])],
@@ -324,5 +319,5 @@ fn a_plan_is_made_though_time_is_up() {
         late: &|| true,
     };
     let solution = Exact.solve(&problem, &effort).unwrap();
-    check(&problem, &[&plain(samples::a100_40gb())], &solution);
+    check(&problem, &[&samples::plain(samples::a100_40gb())], &solution);
 }

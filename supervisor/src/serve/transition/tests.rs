@@ -5,18 +5,11 @@ use proptest::prelude::*;
 use super::super::deployment::{DeployedGpu, DeployedSlice, Served};
 use super::super::problem::Rate;
 use super::*;
-use crate::layout::{Placement, Rules, Table, samples};
+use crate::layout::{Placement, samples};
 
 fn tables() -> Tables {
-    let kept = |profiles: Vec<crate::layout::Profile>| {
-        let kept = profiles
-            .into_iter()
-            .filter(|profile| !profile.is_variant())
-            .collect();
-        Table::build(kept, Rules::default()).unwrap()
-    };
-    let a100 = kept(samples::a100_40gb());
-    let a30 = kept(samples::a30_24gb());
+    let a100 = samples::plain(samples::a100_40gb());
+    let a30 = samples::plain(samples::a30_24gb());
     Tables::from([("a100-40gb".to_owned(), a100), ("a30-24gb".to_owned(), a30)])
 }
 
