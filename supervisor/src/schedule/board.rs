@@ -128,17 +128,19 @@ impl Desk<'_> {
         self.busy.is_some_and(|busy| !self.table.is_full(busy))
     }
 
-    /// The slots that a profile could have beside what is held: standing ones that cannot go, and creates.
+    /// The slots that a profile could have beside what is held: standing ones, which may not be makeable again, and
+    /// creates.
     #[must_use]
     pub fn slots_for(&self, profile: ProfileIndex) -> Vec<Slot> {
         let clear = |slot: &Slot, others: &[Slot]| !others.iter().any(|other| other.1.overlaps(slot.1));
         let held: Vec<Slot> = self.held.iter().map(|held| held.slot).collect();
-        let standing = self.lasting.iter().copied();
+        let standing = self.lasting.iter().chain(&self.idle).copied();
         let standing = standing.filter(|slot| slot.0 == profile && clear(slot, &held));
         let creates = self.busy.into_iter().flat_map(|busy| self.table.steps(busy));
         let creates = creates
             .map(|(slot, _)| slot)
-            .filter(|slot| slot.0 == profile && !self.refused.contains(slot) && clear(slot, &self.lasting));
+            .filter(|slot| slot.0 == profile && !self.refused.contains(slot) && clear(slot, &self.lasting))
+            .filter(|slot| !self.idle.contains(slot));
         standing.chain(creates).collect()
     }
 

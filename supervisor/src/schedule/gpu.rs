@@ -69,7 +69,6 @@ impl Gpu {
     /// A create went through.
     pub(super) fn succeeded(&mut self) {
         self.refusals = 0;
-        self.changed();
     }
 
     /// Something changed, so what was refused may go through.
@@ -78,11 +77,9 @@ impl Gpu {
         self.table = Arc::clone(&self.lasting);
     }
 
-    /// Time has passed.
-    pub(super) fn tick(&mut self, now: f64) {
-        if self.retry_at.is_some_and(|at| now >= at) {
-            self.changed();
-        }
+    /// Whether what was refused for a while may be tried again.
+    pub(super) fn is_due(&self, now: f64) -> bool {
+        self.retry_at.is_some_and(|at| now >= at)
     }
 
     /// When a refused create may be tried again, while one is held back.

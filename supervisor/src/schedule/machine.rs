@@ -160,15 +160,10 @@ impl Scheduler {
     }
 
     fn tick(&mut self, now: f64) {
-        for (&index, gpu) in &mut self.gpus {
-            let waited = gpu.retry_at().is_some();
-            gpu.tick(now);
-            if waited
-                && gpu.retry_at().is_none()
-                && let Some(planned) = &mut self.planned
-            {
-                planned.freed(index);
-            }
+        let due = self.gpus.iter().filter(|(_, gpu)| gpu.is_due(now));
+        let due: Vec<GpuIndex> = due.map(|(&index, _)| index).collect();
+        for gpu in due {
+            self.changed(gpu);
         }
     }
 
@@ -289,16 +284,15 @@ impl Scheduler {
         let mut had = held.and_then(|number| self.soft.free(number)).unwrap_or(0);
         if let Some(slice) = slice {
             slice.state = SliceState::Idle;
-            had = self.gpus[&slice.gpu].table.profile(slice.profile).memory;
-            if let Some(gpu) = self.gpus.get_mut(&slice.gpu) {
-                gpu.changed();
-            }
-            if let Some(planned) = &mut self.planned {
-                planned.freed(slice.gpu);
-            }
+            let on = slice.gpu;
+            had = self.gpus[&on].table.profile(slice.profile).memory;
+            self.changed(on);
         }
         let Some(need) = again else {
             self.forget(job);
+            return;
+        };
+        let Some(known) = self.jobs.get_mut(&job) else {
             return;
         };
         if outgrew {
@@ -367,8 +361,20 @@ impl Scheduler {
         };
         slice.state = job.map_or(SliceState::Idle, SliceState::Reserved);
         self.planned_in.remove(&number);
-        if let Some(gpu) = self.gpus.get_mut(&slice.gpu) {
+        let on = slice.gpu;
+        if let Some(gpu) = self.gpus.get_mut(&on) {
             gpu.succeeded();
+        }
+        self.changed(on);
+    }
+
+    /// Something on a GPU has changed: what was refused there may go through.
+    fn changed(&mut self, on: GpuIndex) {
+        if let Some(gpu) = self.gpus.get_mut(&on) {
+            gpu.changed();
+        }
+        if let Some(planned) = &mut self.planned {
+            planned.freed(on);
         }
     }
 
@@ -386,7 +392,11 @@ impl Scheduler {
             gpu.refuse(&states, slice.slot(), illegal, now);
         }
         if let Some(planned) = &mut self.planned {
-            planned.refuse(slice.gpu, slice.slot());
+            if illegal {
+                planned.unpromise(slice.gpu, slice.slot());
+            } else {
+                planned.refuse(slice.gpu, slice.slot());
+            }
         }
         if let Some(arrival) = job.and_then(|job| self.jobs.get(&job)).map(|known| known.arrival) {
             self.unseat_from(arrival);
@@ -409,12 +419,7 @@ impl Scheduler {
             return;
         };
         self.planned_in.remove(&number);
-        if let Some(gpu) = self.gpus.get_mut(&slice.gpu) {
-            gpu.changed();
-        }
-        if let Some(planned) = &mut self.planned {
-            planned.freed(slice.gpu);
-        }
+        self.changed(slice.gpu);
         match slice.state {
             SliceState::Reserved(job) | SliceState::Creating(Some(job)) => {
                 if let Some(arrival) = self.jobs.get(&job).map(|known| known.arrival) {

@@ -6,10 +6,11 @@
 //!    order that can be becomes a *seat*: a slot promised to a job.
 //! 2. A running job that has a seat elsewhere is asked to move ([`Action::Move`]); when its attempt has ended
 //!    it waits like the others, with its seat kept.
-//! 3. Idle slices in the way of a seat are destroyed; when they and the jobs in the way have gone, the slice
+//! 3. Idle slices in the way of a seat, by their place or by the driver's rules, are destroyed; when they and the jobs in the way have gone, the slice
 //!    is created; when it has been read back, it is leased.
-//! 4. A create that the driver refuses takes the seat away, and the slot is not offered to the decider
-//!    again until something changes on that GPU.
+//! 4. A create that the driver refuses takes the seat away. One that it may grant later is not offered to the
+//!    decider again until something changes on that GPU; one that it never grants is no step of the GPU's table
+//!    any more, and the slot may still be had in another way.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock};
@@ -130,11 +131,17 @@ impl Planned {
         self.changed |= self.seats.remove(&job).is_some();
     }
 
-    pub(super) fn refuse(&mut self, gpu: GpuIndex, slot: Slot) {
+    /// Nobody is promised that slot any more.
+    pub(super) fn unpromise(&mut self, gpu: GpuIndex, slot: Slot) {
         self.seats
             .retain(|_, promise| promise.gpu != gpu || promise.slot != slot);
-        self.refused.insert((gpu, slot));
         self.changed = true;
+    }
+
+    /// The slot is not to be had until something on the GPU has changed.
+    pub(super) fn refuse(&mut self, gpu: GpuIndex, slot: Slot) {
+        self.unpromise(gpu, slot);
+        self.refused.insert((gpu, slot));
     }
 }
 
@@ -279,7 +286,9 @@ impl Scheduler {
     ) {
         let exact = there.iter_mut().find(|(_, slice)| slice.slot() == seat.slot);
         if let Some((number, slice)) = exact {
-            let waits = self.jobs.get(&job).is_some_and(|known| known.holds.is_none());
+            // A job whose slice has vanished holds none and may still run.
+            let known = self.jobs.get(&job);
+            let waits = known.is_some_and(|known| self.queue.contains_key(&known.arrival));
             let free = match slice.state {
                 SliceState::Idle => true,
                 SliceState::Reserved(holder) => holder == job,
@@ -297,12 +306,7 @@ impl Scheduler {
         let mut clear = true;
         for (number, slice) in there.iter_mut().filter(|(_, slice)| conflicts(slice)) {
             clear = false;
-            if slice.is_spare()
-                && !planned
-                    .seats
-                    .values()
-                    .any(|other| other.gpu == slice.gpu && other.slot == slice.slot())
-            {
+            if planned.may_go(slice) {
                 slice.state = SliceState::Destroying;
                 self.set_state(*number, SliceState::Destroying);
                 actions.push(Action::Destroy { slice: *number });
@@ -320,17 +324,28 @@ impl Scheduler {
         if !clear {
             return;
         }
-        let slots: Vec<Slot> = self.gpus[&seat.gpu]
-            .foreign
-            .iter()
-            .copied()
-            .chain(there.iter().map(|(_, slice)| slice.slot()))
-            .collect();
-        let table = &self.gpus[&seat.gpu].table;
-        let state = table.state_of(&slots).ok();
-        if state.is_none_or(|state| table.with(state, seat.slot).is_none()) {
-            // Not by place, but by compute slices, engines or a refusal.
-            planned.refuse(seat.gpu, seat.slot);
+        let gpu = &self.gpus[&seat.gpu];
+        let state_of = |slices: &mut dyn Iterator<Item = &Slice>| {
+            let ours = slices.map(Slice::slot);
+            let slots: Vec<Slot> = gpu.foreign.iter().copied().chain(ours).collect();
+            gpu.table.state_of(&slots).ok()
+        };
+        let admits =
+            |state: Option<StateIndex>| state.is_some_and(|state| gpu.table.with(state, seat.slot).is_some());
+        let state = state_of(&mut there.iter().map(|(_, slice)| slice));
+        if !admits(state) {
+            // Not by place, but by compute slices, engines or a refusal: perhaps of what is idle or goes already.
+            let goes = |slice: &Slice| slice.state == SliceState::Destroying || planned.may_go(slice);
+            let mut stays = there.iter().map(|(_, slice)| slice).filter(|slice| !goes(slice));
+            if !there.iter().any(|(_, slice)| goes(slice)) || !admits(state_of(&mut stays)) {
+                planned.refuse(seat.gpu, seat.slot);
+                return;
+            }
+            for (number, slice) in there.iter_mut().filter(|(_, slice)| planned.may_go(slice)) {
+                slice.state = SliceState::Destroying;
+                self.set_state(*number, SliceState::Destroying);
+                actions.push(Action::Destroy { slice: *number });
+            }
             return;
         }
         let number = Incarnation(self.next_incarnation);
@@ -400,6 +415,12 @@ impl Scheduler {
 }
 
 impl Planned {
+    /// Whether a slice is idle and promised to nobody.
+    fn may_go(&self, slice: &Slice) -> bool {
+        let promised = |seat: &Promise| (seat.gpu, seat.slot) == (slice.gpu, slice.slot());
+        slice.is_spare() && !self.seats.values().any(promised)
+    }
+
     /// A slice made for a job that has no seat there any more is nobody's.
     fn take_back(&self, slice: &mut Slice) {
         let kept = |job: &JobId| {
