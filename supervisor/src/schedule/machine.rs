@@ -9,7 +9,7 @@ use migm_shared::units::Bytes;
 use super::gpu::Gpu;
 use super::planned::Planned;
 use super::worth::Kind;
-use super::{Action, Event, Facts, GpuIndex, Need, Policy, Slice, SliceState};
+use super::{Action, Event, Facts, GpuIndex, Need, Policy, Slice, SliceState, Terms};
 use crate::layout::{Slot, StateIndex, Table};
 
 /// The scheduler of one node. Deterministic: the same events at the same times give the same actions.
@@ -25,6 +25,8 @@ pub struct Scheduler {
     pub(super) jobs: HashMap<JobId, Known>,
     /// The GPUs that a job may use, where not all.
     pub(super) restricted: HashMap<JobId, BTreeSet<GpuIndex>>,
+    /// What users ask for, where it was said.
+    pub(super) terms: HashMap<JobId, Terms>,
     /// The state in which each create under way was planned.
     pub(super) planned_in: HashMap<Incarnation, StateIndex>,
     /// Where a decider decides; else jobs are served in order.
@@ -76,6 +78,7 @@ impl Scheduler {
             queue: BTreeMap::new(),
             jobs: HashMap::new(),
             restricted: HashMap::new(),
+            terms: HashMap::new(),
             planned_in: HashMap::new(),
             planned: None,
             soft: super::soft::Pools::default(),
@@ -126,6 +129,9 @@ impl Scheduler {
             Event::Shrunk { job, memory } => self.shrunk(job, memory),
             Event::Restricted { job, gpus } => {
                 self.restricted.insert(job, gpus.into_iter().collect());
+            }
+            Event::Terms { job, terms } => {
+                self.terms.insert(job, terms);
             }
             Event::Facts { job, facts } => {
                 if let Some(planned) = &mut self.planned {
@@ -224,6 +230,7 @@ impl Scheduler {
     pub(super) fn forget(&mut self, job: JobId) {
         self.jobs.remove(&job);
         self.restricted.remove(&job);
+        self.terms.remove(&job);
         if let Some(planned) = &mut self.planned {
             planned.over(job);
         }

@@ -55,6 +55,29 @@ pub struct Need {
     pub device_bytes: u64,
 }
 
+/// What a job's user asks for beyond its memory.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Terms {
+    /// Whose job it is: a user id.
+    pub user: u32,
+    /// Higher goes first; 0 is usual.
+    pub priority: i32,
+    /// Which slices it may have.
+    pub wish: Wish,
+}
+
+/// Which slices a job may have, by its user's word.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub enum Wish {
+    /// Any that holds it.
+    #[default]
+    Any,
+    /// Of this profile only, by the driver's name (`1g.5gb`).
+    Profile(String),
+    /// A whole GPU, with nobody beside it.
+    Exclusive,
+}
+
 /// Which slices a job may get.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Policy {
@@ -168,6 +191,13 @@ pub enum Event {
         job: JobId,
         /// The GPUs.
         gpus: Vec<GpuIndex>,
+    },
+    /// What a job's user asks for; said before it arrives or goes on.
+    Terms {
+        /// Which.
+        job: JobId,
+        /// What is asked for.
+        terms: Terms,
     },
     /// A job joins the end of the queue.
     Arrived {
