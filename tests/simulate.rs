@@ -94,6 +94,24 @@ fn a_batch_is_close_to_its_bound_and_far_ahead_of_sequential() {
 }
 
 #[test]
+fn a_small_batch_is_held_against_its_optimum() {
+    let policies = "sequential,scheme-b,far,migm";
+    let report = simulate(&trace(8, 0.0), &["--gpu", "a100-40gb", "--policy", policies]);
+    let optimum = report["optimum_makespan_s"].as_f64().unwrap();
+    assert!(optimum >= figure(&report, "migm", "lower_bound_makespan_s"));
+    for policy in policies.split(',') {
+        let over = figure(&report, policy, "makespan_s") / optimum;
+        assert!(over >= 1.0 && (over - figure(&report, policy, "over_optimum")).abs() < 1e-9);
+    }
+    // Nothing is said of many jobs, or of late ones.
+    for text in [trace(11, 0.0), trace(8, 1.0)] {
+        let report = simulate(&text, &["--gpu", "a100-40gb", "--policy", "scheme-b"]);
+        assert!(report["optimum_makespan_s"].is_null());
+        assert!(report["policies"]["scheme-b"]["over_optimum"].is_null());
+    }
+}
+
+#[test]
 fn jobs_that_come_one_by_one_end_sooner_than_on_whole_gpus() {
     let text = trace(30, 40.0);
     let report = simulate(

@@ -7,6 +7,7 @@
 //! | c | batches of 20 to 60 jobs on one GPU, four laws of durations |
 //! | d | jobs that come one by one at loads from 0.3 to 0.95 |
 //! | e | jobs made to hurt the default policy |
+//! | optimum | 200 batches of 6 to 10 jobs, and how far from the proven optimum they end |
 //! | speed | 10,000 jobs on 64 GPUs, and the time of one decision |
 //!
 //! `--data DIR` names a folder with `miso_seconds_per_batch.csv` and `miso_trace_100.csv`; without it, small
@@ -21,6 +22,7 @@ mod common;
 mod gpus;
 mod mixes;
 mod online;
+mod optimum;
 mod speed;
 mod trace;
 
@@ -60,6 +62,9 @@ fn main() {
     }
     if runs("e") {
         mixes::adversarial(&options);
+    }
+    if runs("optimum") {
+        optimum::distance(&options);
     }
     if runs("speed") {
         speed::large(&options);

@@ -16,9 +16,10 @@ use crate::report::gantt;
 use crate::report::simulation::{PolicyLine, SimulationReport, table};
 use crate::whatif::parameters::Power;
 use crate::whatif::tables::{self, MemoryTable, Row, Speeds};
-use crate::whatif::{Gpu, Job, Memory, Run, Settings, Workload, bounds, simulate};
+use crate::whatif::{Gpu, Job, Memory, Run, Settings, Workload, bounds, optimum, simulate};
 
-/// Simulate policies on a batch or a trace in virtual time, and compare them with a lower bound
+/// Simulate policies on a batch or a trace in virtual time, and compare them with a lower bound and, for at most ten
+/// jobs, with the proven optimum
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Jobs.
@@ -95,11 +96,12 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
         Run::named(name, &load, &settings).map_err(Failure::input)?;
     }
     let bound = bounds::makespan(&load);
+    let optimum = optimum::makespan(&load);
     let mut picture = None;
     for name in &args.policy {
         let run = Run::named(name, &load, &settings).map_err(Failure::input)?;
         let outcome = simulate(&load, run, &settings, args.gantt.is_some());
-        policies.insert(name.clone(), PolicyLine::new(&outcome, bound));
+        policies.insert(name.clone(), PolicyLine::new(&outcome, bound, optimum));
         picture = args.gantt.as_ref().map(|_| gantt::page(name, &load, &outcome));
     }
     if let (Some(path), Some(page)) = (&args.gantt, picture) {
@@ -115,6 +117,7 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
         gpus: load.gpus.len(),
         jobs: load.jobs.len(),
         simulated: true,
+        optimum_makespan_s: optimum,
         policies,
     };
     if args.json {

@@ -30,12 +30,14 @@ pub struct PolicyLine {
     pub refused: usize,
     /// No schedule ends earlier; null where no bound is known.
     pub lower_bound_makespan_s: Option<f64>,
+    /// Makespan over the optimum of [`SimulationReport::optimum_makespan_s`]; null where that is.
+    pub over_optimum: Option<f64>,
 }
 
 impl PolicyLine {
     /// From an outcome.
     #[must_use]
-    pub fn new(outcome: &Outcome, bound: Option<f64>) -> Self {
+    pub fn new(outcome: &Outcome, bound: Option<f64>, optimum: Option<f64>) -> Self {
         Self {
             makespan_s: outcome.makespan,
             energy_j: outcome.energy,
@@ -47,6 +49,7 @@ impl PolicyLine {
             ooms: outcome.ooms,
             refused: outcome.refused.len(),
             lower_bound_makespan_s: bound,
+            over_optimum: optimum.map(|optimum| outcome.makespan / optimum),
         }
     }
 }
@@ -62,6 +65,9 @@ pub struct SimulationReport {
     pub jobs: usize,
     /// Always true: nothing was run.
     pub simulated: bool,
+    /// The least makespan of all schedules that move no job, proven; null with late arrivals, more than ten jobs,
+    /// or where the search did not come to its end.
+    pub optimum_makespan_s: Option<f64>,
     /// By name.
     pub policies: BTreeMap<String, PolicyLine>,
 }
@@ -73,6 +79,7 @@ pub fn table(report: &SimulationReport, names: &[String]) -> String {
         "policy",
         ">makespan s",
         ">/bound",
+        ">/optimum",
         ">mean s",
         ">max slowdown",
         ">energy kJ",
@@ -91,6 +98,8 @@ pub fn table(report: &SimulationReport, names: &[String]) -> String {
                 || "-".to_owned(),
                 |bound| format!("{:.3}", line.makespan_s / bound),
             ),
+            line.over_optimum
+                .map_or_else(|| "-".to_owned(), |over| format!("{over:.3}")),
             format!("{:.1}", line.mean_jct_s),
             format!("{:.1}", line.max_slowdown),
             format!("{:.1}", line.energy_j / 1e3),

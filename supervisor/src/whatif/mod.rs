@@ -9,7 +9,8 @@
 //!    on each GPU; a job advances at the speed of its slice, less what it waits for the shared bus ([`bus`]);
 //!    it may outgrow its slice and be forecast to, by the predictor of `memory/`.
 //! 4. What happened is an [`Outcome`]: times, energy, moves, and every attempt with its place.
-//! 5. [`bounds`] gives what no schedule can beat; [`search`] finds the best static mix to compare with.
+//! 5. [`bounds`] gives what no schedule can beat, [`optimum`] for a small batch the best that can be had; [`search`]
+//!    finds the best static mix to compare with.
 //!
 //! Pure and deterministic: virtual time only, and the same input gives the same outcome.
 
@@ -20,6 +21,7 @@ use crate::layout::{ProfileIndex, Slot, Table};
 pub mod bounds;
 pub mod bus;
 mod engine;
+pub mod optimum;
 pub mod parameters;
 mod run;
 pub mod search;

@@ -1,0 +1,228 @@
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::super::{Gpu, Job, Memory, Run, Settings, bounds, parameters::Power, simulate};
+use super::*;
+use crate::layout::{Slot, StateIndex, Table, samples};
+
+const POLICIES: [&str; 8] = [
+    "sequential",
+    "static:1g+1g",
+    "scheme-a",
+    "scheme-b",
+    "far",
+    "mfi",
+    "miso",
+    "migm",
+];
+
+fn load(table: Table, gpus: usize, jobs: &[(f64, Vec<f64>)]) -> Workload {
+    let gpu = Gpu {
+        table: Arc::new(table),
+        kind: 0,
+        power: Power::A100,
+    };
+    let job = |(work, speeds): &(f64, Vec<f64>)| Job {
+        name: "job".into(),
+        program: "job".into(),
+        arrival: 0.0,
+        work: *work,
+        speeds: vec![speeds.as_slice().into()],
+        told: 0,
+        memory: Memory::default(),
+        bus: 0.0,
+        active: 0.2,
+        weight: 1.0,
+        checkpoints: true,
+    };
+    Workload {
+        gpus: vec![gpu; gpus],
+        jobs: jobs.iter().map(job).collect(),
+        batch: true,
+    }
+}
+
+/// Every order of creates, destroys and starts, with no bound but the best so far.
+struct Brute<'a> {
+    table: &'a Table,
+    jobs: &'a [Job],
+    best: f64,
+}
+
+impl Brute<'_> {
+    fn go(&mut self, driver: f64, state: StateIndex, standing: &[(Slot, f64, bool)], left: u32, end: f64) {
+        if end >= self.best {
+            return;
+        }
+        if left == 0 {
+            self.best = end;
+            return;
+        }
+        let empty = standing.iter().filter(|slice| !slice.2).count();
+        for (at, slice) in standing.iter().enumerate() {
+            for job in (0..self.jobs.len()).filter(|job| left >> job & 1 == 1) {
+                let speed = self.jobs[job].speeds[0][slice.0.0.0];
+                if speed > 0.0 {
+                    let ends = slice.1 + self.jobs[job].work / speed;
+                    let mut after = standing.to_vec();
+                    after[at] = (slice.0, ends, true);
+                    self.go(driver, state, &after, left & !(1 << job), end.max(ends));
+                }
+            }
+            // One that has run nothing is not worth a destroy.
+            if slice.2 {
+                let mut after = standing.to_vec();
+                after.remove(at);
+                let slots: Vec<Slot> = after.iter().map(|slice| slice.0).collect();
+                let gone = driver.max(slice.1) + parameters::DESTROY_S;
+                self.go(gone, self.table.state_of(&slots).unwrap(), &after, left, end);
+            }
+        }
+        if empty < left.count_ones() as usize {
+            for (slot, next) in self.table.steps(state) {
+                let made = driver + parameters::CREATE_S;
+                let mut after = standing.to_vec();
+                after.push((slot, made, false));
+                self.go(made, next, &after, left, end);
+            }
+        }
+    }
+}
+
+fn brute(load: &Workload) -> f64 {
+    let mut brute = Brute {
+        table: &load.gpus[0].table,
+        jobs: &load.jobs,
+        best: f64::INFINITY,
+    };
+    brute.go(0.0, Table::EMPTY, &[], (1 << load.jobs.len()) - 1, 0.0);
+    brute.best
+}
+
+/// Speeds that rise with the profile, the smallest ones perhaps too small.
+fn job(profiles: usize, shortest: f64) -> impl Strategy<Value = (f64, Vec<f64>)> {
+    let steps = prop::collection::vec(0.0..1.0_f64, profiles - 1);
+    (shortest..20.0 * shortest, steps, 0..profiles).prop_map(move |(work, steps, small)| {
+        let mut speeds = vec![1.0; profiles];
+        for at in (0..profiles - 1).rev() {
+            speeds[at] = speeds[at + 1] * (0.25 + 0.75 * steps[at]);
+        }
+        speeds[..small / 2].fill(0.0);
+        (work, speeds)
+    })
+}
+
+fn proven(load: &Workload) -> f64 {
+    let found = search(load, u64::MAX).unwrap();
+    assert!(found.proven);
+    found.makespan
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Jobs as short as a create, so that the driver's order matters.
+    #[test]
+    fn no_other_order_is_better_on_an_a30(jobs in (0.3..30.0_f64).prop_flat_map(|shortest| prop::collection::vec(job(3, shortest), 1..=4))) {
+        let load = load(samples::a30_base(), 1, &jobs);
+        let (ours, other) = (proven(&load), brute(&load));
+        prop_assert!((ours - other).abs() < 1e-6, "{ours} and by brute force {other}");
+    }
+
+    #[test]
+    fn no_other_order_is_better_on_an_a100(jobs in (0.3..30.0_f64).prop_flat_map(|shortest| prop::collection::vec(job(5, shortest), 1..=3))) {
+        let load = load(samples::a100_base(), 1, &jobs);
+        let (ours, other) = (proven(&load), brute(&load));
+        prop_assert!((ours - other).abs() < 1e-6, "{ours} and by brute force {other}");
+    }
+}
+
+/// The linear program's bound, the optimum and every policy, in this order. A job that is moved for speed loses its
+/// work, so that each policy's schedule is one without moves and some lost time.
+fn in_order(load: &Workload) {
+    let least = proven(load);
+    let bound = bounds::makespan(load).unwrap();
+    assert!(bound <= least + 1e-6, "bound {bound}, optimum {least}");
+    let settings = Settings {
+        work_kept: false,
+        search: 200,
+        ..Settings::default()
+    };
+    for policy in POLICIES {
+        let outcome = simulate(
+            load,
+            Run::named(policy, load, &settings).unwrap(),
+            &settings,
+            false,
+        );
+        if outcome.completions.iter().all(|seconds| seconds.is_finite()) {
+            let ends = outcome.makespan;
+            assert!(least <= ends + 1e-6, "optimum {least}, {policy} {ends}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(120))]
+
+    #[test]
+    fn bound_optimum_and_policies_are_in_order_on_an_a100(jobs in (0.3..60.0_f64).prop_flat_map(|shortest| prop::collection::vec(job(5, shortest), 1..=7))) {
+        in_order(&load(samples::a100_base(), 1, &jobs));
+    }
+
+    #[test]
+    fn bound_optimum_and_policies_are_in_order_on_an_a30(jobs in (0.3..60.0_f64).prop_flat_map(|shortest| prop::collection::vec(job(3, shortest), 1..=8))) {
+        in_order(&load(samples::a30_base(), 1, &jobs));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    #[test]
+    fn bound_optimum_and_policies_are_in_order_with_ten_jobs(jobs in (1.0..60.0_f64).prop_flat_map(|shortest| prop::collection::vec(job(5, shortest), 10))) {
+        in_order(&load(samples::a100_base(), 1, &jobs));
+    }
+
+    #[test]
+    fn bound_optimum_and_policies_are_in_order_on_two_gpus(jobs in (1.0..60.0_f64).prop_flat_map(|shortest| prop::collection::vec(job(5, shortest), 2..=7))) {
+        in_order(&load(samples::a100_base(), 2, &jobs));
+    }
+}
+
+#[test]
+fn equal_jobs_fill_the_slices_one_after_the_other() {
+    let equal = |jobs: usize| load(samples::a100_base(), 1, &vec![(100.0, vec![1.0; 5]); jobs]);
+    // The last of seven slices has waited for seven creates.
+    assert!((proven(&equal(7)) - (100.0 + 7.0 * parameters::CREATE_S)).abs() < 1e-6);
+    // Slices stay: the eighth job follows the first.
+    let two = 200.0 + parameters::CREATE_S;
+    assert!((proven(&equal(8)) - two).abs() < 1e-6);
+    let found = search(&equal(10), NODES).unwrap();
+    assert!(found.proven, "{found:?}");
+}
+
+#[test]
+fn memory_that_outgrows_a_slice_rules_it_out() {
+    let mut load = load(samples::a100_base(), 1, &[(100.0, vec![1.0; 5])]);
+    load.jobs[0].memory = Memory::flat(30 << 30);
+    load.jobs[0].speeds = vec![vec![2.0, 2.0, 2.0, 2.0, 1.0].as_slice().into()];
+    assert!((proven(&load) - (100.0 + parameters::CREATE_S)).abs() < 1e-9);
+}
+
+#[test]
+fn nothing_is_said_where_it_is_not_looked_for_or_not_proven() {
+    let ten = vec![(100.0, vec![0.3, 0.5, 0.7, 0.8, 1.0]); 10];
+    let mut late = load(samples::a100_base(), 1, &ten);
+    assert_eq!(search(&late, 1).map(|found| found.proven), None);
+    assert_eq!(search(&late, 40).map(|found| found.proven), Some(false));
+    late.jobs[3].arrival = 1.0;
+    assert_eq!(makespan(&late), None);
+    let eleven = load(samples::a100_base(), 1, &vec![(1.0, vec![1.0; 5]); 11]);
+    assert_eq!(makespan(&eleven), None);
+    assert_eq!(
+        makespan(&load(samples::a100_base(), 1, &[(1.0, vec![0.0; 5])])),
+        None
+    );
+}
