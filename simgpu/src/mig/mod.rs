@@ -25,11 +25,15 @@ use crate::state::{Gpu, GpuInstance, State};
 
 /// How long things take, simulated seconds. Published means: creating 43 ms and deleting 109 ms for an instance
 /// with its compute instance (SYSTOR'24, A100); a refused creation 30 ms; a mode change with reset 8 s.
-mod seconds {
-    pub(super) const CREATE_GPU_INSTANCE: f64 = 0.040;
-    pub(super) const CREATE_COMPUTE_INSTANCE: f64 = 0.030;
-    pub(super) const DESTROY_GPU_INSTANCE: f64 = 0.080;
-    pub(super) const DESTROY_COMPUTE_INSTANCE: f64 = 0.030;
+pub mod seconds {
+    /// Creating a GPU instance.
+    pub const CREATE_GPU_INSTANCE: f64 = 0.040;
+    /// Creating a compute instance in it.
+    pub const CREATE_COMPUTE_INSTANCE: f64 = 0.030;
+    /// Destroying a GPU instance.
+    pub const DESTROY_GPU_INSTANCE: f64 = 0.080;
+    /// Destroying a compute instance.
+    pub const DESTROY_COMPUTE_INSTANCE: f64 = 0.030;
     pub(super) const REFUSED: f64 = 0.030;
     pub(super) const RESET: f64 = 8.0;
 }

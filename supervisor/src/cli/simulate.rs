@@ -62,6 +62,12 @@ pub struct Args {
     /// Time that a move costs a job [default: 30s]
     #[arg(long, value_name = "S")]
     move_cost: Option<Seconds>,
+    /// Time to create a slice [default: 320ms]
+    #[arg(long, value_name = "S")]
+    create_cost: Option<Seconds>,
+    /// Time to destroy a slice [default: 210ms]
+    #[arg(long, value_name = "S")]
+    destroy_cost: Option<Seconds>,
     /// Whether a move keeps the work done so far
     #[arg(long, value_name = "W", value_parser = ["kept", "lost"], default_value = "kept")]
     work: String,
@@ -79,16 +85,17 @@ pub struct Args {
 pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
     let gpus = gpus(&args.gpu)?;
     let load = workload(args, gpus)?;
+    let defaults = Settings::default();
     let settings = Settings {
         learn: args.learn,
         remaining_known: args.remaining == "known",
         moves: args.moves == "on",
-        move_cost: args
-            .move_cost
-            .map_or(Settings::default().move_cost, |cost| cost.0),
+        move_cost: args.move_cost.map_or(defaults.move_cost, |cost| cost.0),
+        create: args.create_cost.map_or(defaults.create, |cost| cost.0),
+        destroy: args.destroy_cost.map_or(defaults.destroy, |cost| cost.0),
         work_kept: args.work == "kept",
         fifo: args.order == "fifo",
-        ..Settings::default()
+        ..defaults
     };
     // All names before the first run: a wrong one changes nothing.
     let mut policies = BTreeMap::new();
@@ -96,7 +103,7 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
         Run::named(name, &load, &settings).map_err(Failure::input)?;
     }
     let bound = bounds::makespan(&load);
-    let optimum = optimum::makespan(&load);
+    let optimum = optimum::makespan(&load, &settings);
     let mut picture = None;
     for name in &args.policy {
         let run = Run::named(name, &load, &settings).map_err(Failure::input)?;

@@ -235,14 +235,14 @@ impl<'a> Engine<'a> {
             } => {
                 self.slots.insert(slice, (gpu.0, (profile, placement)));
                 self.outcome.reconfigurations += 1;
-                let done = self.driver[gpu.0].max(self.now) + parameters::CREATE_S;
+                let done = self.driver[gpu.0].max(self.now) + self.settings.create;
                 self.driver[gpu.0] = done;
                 self.at(done, What::Created(slice));
             }
             Action::Destroy { slice } => {
                 let gpu = self.slots[&slice].0;
                 self.outcome.reconfigurations += 1;
-                let done = self.driver[gpu].max(self.now) + parameters::DESTROY_S;
+                let done = self.driver[gpu].max(self.now) + self.settings.destroy;
                 self.driver[gpu] = done;
                 self.at(done, What::Destroyed(slice));
             }
@@ -328,7 +328,7 @@ impl<'a> Engine<'a> {
             live.left,
             alone,
             self.load.gpus[gpu].table.profile(slot.0).memory,
-            1.0,
+            Some(self.settings),
         );
         live.running = Some(running);
         live.moved = false;
@@ -444,7 +444,7 @@ impl<'a> Engine<'a> {
                 if let Some(running) = &mut live.running {
                     running.forecast = true;
                     let memory = self.load.gpus[running.gpu].table.profile(running.slot.0).memory;
-                    running.next = next_point(&self.load.jobs[job], live.left, running.alone, memory, 0.0);
+                    running.next = next_point(&self.load.jobs[job], live.left, running.alone, memory, None);
                     running.since = f64::NEG_INFINITY;
                     running.speed = f64::NAN;
                 }
@@ -534,8 +534,15 @@ impl<'a> Engine<'a> {
     }
 }
 
-/// The next point of an attempt with `left` work to do: out of memory, a forecast of that, or the end.
-fn next_point(job: &super::Job, left: f64, speed: f64, memory: u64, forecasts: f64) -> (f64, Point) {
+/// The next point of an attempt with `left` work to do: out of memory, a forecast of that (none without `forecasts`), or
+/// the end.
+fn next_point(
+    job: &super::Job,
+    left: f64,
+    speed: f64,
+    memory: u64,
+    forecasts: Option<&Settings>,
+) -> (f64, Point) {
     if speed <= 0.0 {
         return (left, Point::Oom);
     }
@@ -543,8 +550,8 @@ fn next_point(job: &super::Job, left: f64, speed: f64, memory: u64, forecasts: f
         return (0.0, Point::Done);
     };
     let work_left = |part: f64| (job.work * (1.0 - part)).min(left);
-    if forecasts > 0.0
-        && let Some((part, need)) = super::run::first_warning(job, memory)
+    if let Some(settings) = forecasts
+        && let Some((part, need)) = super::run::first_warning(job, memory, settings)
         && work_left(part) < left
     {
         return (work_left(part), Point::Forecast(need));

@@ -5,7 +5,7 @@
 //! 1. [`tables`] reads jobs, speeds and memory from text; [`Workload`] is what results.
 //! 2. [`simulate`] makes a [`Scheduler`](crate::schedule::Scheduler), the same machine that the daemon drives,
 //!    and tells it of GPUs and jobs as their time comes.
-//! 3. `engine` carries its actions out: creates and destroys take the times of [`parameters`], one at a time
+//! 3. `engine` carries its actions out: creates and destroys take the times of [`Settings`], one at a time
 //!    on each GPU; a job advances at the speed of its slice, less what it waits for the shared bus ([`bus`]);
 //!    it may outgrow its slice and be forecast to, by the predictor of `memory/`.
 //! 4. What happened is an [`Outcome`]: times, energy, moves, and every attempt with its place.
@@ -129,6 +129,10 @@ pub struct Settings {
     pub moves: bool,
     /// Seconds that a move costs a job.
     pub move_cost: f64,
+    /// Seconds to create a slice.
+    pub create: f64,
+    /// Seconds to destroy one.
+    pub destroy: f64,
     /// A job that checkpoints keeps its work on a move.
     pub work_kept: bool,
     /// Jobs start in order of arrival.
@@ -144,6 +148,8 @@ impl Default for Settings {
             remaining_known: true,
             moves: true,
             move_cost: parameters::MOVE_S,
+            create: parameters::CREATE_S,
+            destroy: parameters::DESTROY_S,
             work_kept: true,
             fifo: false,
             search: parameters::SEARCH,

@@ -164,7 +164,7 @@ fn mean(values: &[f64]) -> Option<f64> {
 
 /// When the predictor of `memory/` first says that a job will outgrow `memory` bytes: the part of its work
 /// done by then, and the need.
-pub(super) fn first_warning(job: &Job, memory: u64) -> Option<(f64, u64)> {
+pub(super) fn first_warning(job: &Job, memory: u64, settings: &Settings) -> Option<(f64, u64)> {
     let steps = &job.memory.steps;
     if steps.len() < 2 || job.memory.peak() <= memory {
         return None;
@@ -194,7 +194,7 @@ pub(super) fn first_warning(job: &Job, memory: u64) -> Option<(f64, u64)> {
             work_done: part * job.work,
             costs: Costs {
                 relaunch: parameters::DOOMED_S,
-                reconfiguration: parameters::CREATE_S,
+                reconfiguration: settings.create,
             },
             // The engine starts a job again from zero when it outgrows its slice.
             keeping: Keeping::Nothing,
@@ -227,11 +227,11 @@ impl Run {
                 fifo: settings.fifo,
                 moves: settings.moves,
                 search: settings.search,
-                create: parameters::CREATE_S,
-                destroy: parameters::DESTROY_S,
+                create: settings.create,
+                destroy: settings.destroy,
             }))),
             "scheme-a" => Self::Planned(Box::new(Waves)),
-            "far" => Self::Planned(Box::new(Far::new(parameters::CREATE_S, parameters::DESTROY_S))),
+            "far" => Self::Planned(Box::new(Far::new(settings.create, settings.destroy))),
             "mfi" => Self::Planned(Box::new(Mfi)),
             "miso" => Self::Planned(Box::new(Miso::default())),
             _ => return Err(PolicyError::Unknown(name.to_owned())),

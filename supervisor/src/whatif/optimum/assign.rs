@@ -1,6 +1,6 @@
 //! Which job on which slot: the outer branch and bound.
 
-use super::floor::{Floor, Spots, bits};
+use super::floor::{Floor, Spot, Spots, bits};
 use super::sequence::Sequence;
 use super::{CLOSE, Search};
 
@@ -22,6 +22,8 @@ pub(super) struct Assign<'a> {
     load: Vec<f64>,
     used: Spots,
     best: f64,
+    /// Each job's spot in the best schedule.
+    chosen: Vec<usize>,
     nodes: u64,
     limit: u64,
 }
@@ -44,6 +46,7 @@ impl<'a> Assign<'a> {
             load: vec![0.0; floor.cliques.len()],
             used: 0,
             best: f64::INFINITY,
+            chosen: Vec::new(),
             nodes: 0,
             limit,
         }
@@ -78,8 +81,14 @@ impl<'a> Assign<'a> {
         }
         self.first();
         self.descend(0, &prices);
+        let place = |spot: &Spot| (spot.gpu, spot.slot);
         self.best.is_finite().then_some(Search {
             makespan: self.best,
+            places: self
+                .chosen
+                .iter()
+                .map(|&spot| place(&floor.spots[spot]))
+                .collect(),
             proven: self.nodes < self.limit,
             nodes: self.nodes,
         })
@@ -236,7 +245,10 @@ impl<'a> Assign<'a> {
                 None => return,
             }
         }
-        self.best = self.best.min(ends);
+        if ends < self.best {
+            self.best = ends;
+            self.chosen.clone_from(&self.spot);
+        }
     }
 
     /// Good assignments to begin with: some at random, made better by one job elsewhere or two exchanged.

@@ -2,7 +2,7 @@
 //!
 //! What is optimised: all jobs are there at the start, the GPUs are empty, and each job runs once, without a stop, on
 //! one slice that holds it, for its work over its speed there. A slice must have been created; what cannot stand
-//! beside it must have been destroyed before; creates and destroys take the times of [`parameters`] and follow one
+//! beside it must have been destroyed before; creates and destroys take the times of [`Settings`] and follow one
 //! another on each GPU. The simulator has the same rules. It adds the shared bus, memory that a policy does not know
 //! of, and moves: the first two only delay, so that no policy that moves no running job ends sooner.
 //!
@@ -20,7 +20,8 @@
 //! The method for step 2 is standard for unrelated machines (Lagrangian bound after Martello, Soumis and Toth, Discrete
 //! Applied Mathematics 1997); cliques in the place of machines are ours.
 
-use super::{Workload, parameters};
+use super::{Settings, Workload};
+use crate::layout::Slot;
 
 mod assign;
 mod floor;
@@ -33,16 +34,18 @@ use floor::Floor;
 
 /// Most jobs that are looked at.
 pub const JOBS: usize = 10;
-/// Nodes of both searches within which most batches of [`JOBS`] jobs on one GPU are solved: seconds.
-pub const NODES: u64 = 4_000_000;
+/// Nodes of both searches: some seconds, where all random batches of [`JOBS`] jobs that were tried take milliseconds.
+pub const NODES: u64 = 400_000;
 /// What ends less than this earlier, in seconds, is no better.
 const CLOSE: f64 = 1e-7;
 
 /// What a search came to.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Search {
     /// The least makespan found, seconds.
     pub makespan: f64,
+    /// The GPU and slot of each job there.
+    pub places: Vec<(usize, Slot)>,
     /// Whether there is no smaller one.
     pub proven: bool,
     /// Nodes of both searches.
@@ -51,8 +54,8 @@ pub struct Search {
 
 /// The proven least makespan; `None` when it is not found within [`NODES`], or not looked for.
 #[must_use]
-pub fn makespan(load: &Workload) -> Option<f64> {
-    search(load, NODES)
+pub fn makespan(load: &Workload, settings: &Settings) -> Option<f64> {
+    search(load, settings, NODES)
         .filter(|search| search.proven)
         .map(|search| search.makespan)
 }
@@ -60,12 +63,12 @@ pub fn makespan(load: &Workload) -> Option<f64> {
 /// Looks for the least makespan with so many nodes; `None` when jobs come late, are more than [`JOBS`], or fit
 /// nowhere.
 #[must_use]
-pub fn search(load: &Workload, nodes: u64) -> Option<Search> {
+pub fn search(load: &Workload, settings: &Settings, nodes: u64) -> Option<Search> {
     let start = load.start();
     let late = load.jobs.iter().any(|job| job.arrival > start);
     if late || load.jobs.is_empty() || load.jobs.len() > JOBS {
         return None;
     }
-    let floor = Floor::new(load, parameters::CREATE_S, parameters::DESTROY_S)?;
+    let floor = Floor::new(load, settings.create, settings.destroy)?;
     Assign::new(&floor, nodes).run()
 }

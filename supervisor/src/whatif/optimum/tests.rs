@@ -2,9 +2,10 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::super::{Gpu, Job, Memory, Run, Settings, bounds, parameters::Power, simulate};
+use super::super::parameters::{self, Power};
+use super::super::{Gpu, Job, Memory, Run, bounds, simulate};
 use super::*;
-use crate::layout::{Slot, StateIndex, Table, samples};
+use crate::layout::{Placement, Slot, StateIndex, Table, samples};
 
 const POLICIES: [&str; 8] = [
     "sequential",
@@ -114,8 +115,16 @@ fn job(profiles: usize, shortest: f64) -> impl Strategy<Value = (f64, Vec<f64>)>
 }
 
 fn proven(load: &Workload) -> f64 {
-    let found = search(load, u64::MAX).unwrap();
+    let found = search(load, &Settings::default(), u64::MAX).unwrap();
     assert!(found.proven);
+    // Jobs that lie over the same unit of a grid follow one another.
+    for (gpu, unit) in (0..load.gpus.len()).flat_map(|gpu| (0..8).map(move |unit| (gpu, unit))) {
+        let unit = Placement { start: unit, size: 1 };
+        let over = load.jobs.iter().zip(&found.places);
+        let over = over.filter(|(_, place)| place.0 == gpu && place.1.1.overlaps(unit));
+        let seconds = over.map(|(job, place)| job.work / job.speeds[0][place.1.0.0]);
+        assert!(seconds.sum::<f64>() < found.makespan);
+    }
     found.makespan
 }
 
@@ -199,7 +208,7 @@ fn equal_jobs_fill_the_slices_one_after_the_other() {
     // Slices stay: the eighth job follows the first.
     let two = 200.0 + parameters::CREATE_S;
     assert!((proven(&equal(8)) - two).abs() < 1e-6);
-    let found = search(&equal(10), NODES).unwrap();
+    let found = search(&equal(10), &Settings::default(), NODES).unwrap();
     assert!(found.proven, "{found:?}");
 }
 
@@ -215,14 +224,21 @@ fn memory_that_outgrows_a_slice_rules_it_out() {
 fn nothing_is_said_where_it_is_not_looked_for_or_not_proven() {
     let ten = vec![(100.0, vec![0.3, 0.5, 0.7, 0.8, 1.0]); 10];
     let mut late = load(samples::a100_base(), 1, &ten);
-    assert_eq!(search(&late, 1).map(|found| found.proven), None);
-    assert_eq!(search(&late, 40).map(|found| found.proven), Some(false));
-    late.jobs[3].arrival = 1.0;
-    assert_eq!(makespan(&late), None);
-    let eleven = load(samples::a100_base(), 1, &vec![(1.0, vec![1.0; 5]); 11]);
-    assert_eq!(makespan(&eleven), None);
     assert_eq!(
-        makespan(&load(samples::a100_base(), 1, &[(1.0, vec![0.0; 5])])),
+        search(&late, &Settings::default(), 1).map(|found| found.proven),
+        None
+    );
+    assert_eq!(
+        search(&late, &Settings::default(), 40).map(|found| found.proven),
+        Some(false)
+    );
+    let settings = Settings::default();
+    late.jobs[3].arrival = 1.0;
+    assert_eq!(makespan(&late, &settings), None);
+    let eleven = load(samples::a100_base(), 1, &vec![(1.0, vec![1.0; 5]); 11]);
+    assert_eq!(makespan(&eleven, &settings), None);
+    assert_eq!(
+        makespan(&load(samples::a100_base(), 1, &[(1.0, vec![0.0; 5])]), &settings),
         None
     );
 }
