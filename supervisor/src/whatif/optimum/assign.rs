@@ -191,10 +191,14 @@ impl<'a> Assign<'a> {
         if prices.bound >= self.best - CLOSE {
             return;
         }
+        // A job like the one before takes no earlier spot.
+        let from = if self.like[depth] {
+            self.spot[self.order[depth - 1]]
+        } else {
+            0
+        };
         let mut tries: Vec<(f64, usize)> = bits(allowed[job])
-            .filter(|&spot| {
-                !self.is_image(spot) && !(self.like[depth] && spot < self.spot[self.order[depth - 1]])
-            })
+            .filter(|&spot| spot >= from && !self.is_image(spot))
             .map(|spot| (self.share(job, 1 << spot, &prices.of).0, spot))
             .collect();
         tries.sort_by(|a, b| a.0.total_cmp(&b.0));

@@ -6,7 +6,7 @@
 //! another on each GPU. The simulator has the same rules. It adds the shared bus, memory that a policy does not know
 //! of, and moves: the first two only delay, so that no policy that moves no running job ends sooner.
 //!
-//! 1. [`Floor`] lists the slots of all GPUs, which pairs cannot stand together, and the *cliques* of that: of each
+//! 1. `floor` lists the slots of all GPUs, which pairs cannot stand together, and the *cliques* of that: of each
 //!    clique's slots only one stands at any time, so that their jobs, creates and destroys follow one another.
 //! 2. `assign` gives each job a slot, by depth-first branch and bound. Three bounds cut: the time of the fullest
 //!    clique; a slot that would make it too long for a job; and a Lagrangian one: with prices l_K >= 0 of the cliques
