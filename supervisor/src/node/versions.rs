@@ -223,7 +223,9 @@ mod tests {
             }
             for number in 0..length {
                 // SAFETY: there is room for as many.
-                unsafe { numbers.add(number as usize).write(number) };
+                let place = unsafe { numbers.add(number as usize) };
+                // SAFETY: as above.
+                unsafe { place.write(number) };
             }
             Ok(())
         })
