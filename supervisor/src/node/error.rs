@@ -380,7 +380,7 @@ mod tests {
         assert_eq!(
             told.to_string(),
             "creating 1g.5gb at 0: this driver has no nvmlDeviceCreateGpuInstanceWithPlacement, \
-             which came with R460; an older one chooses the place itself"
+             which came with R460; update the driver"
         );
         let wrapped = NodeError::from_wrapper(|| "reading".into(), &NvmlError::FunctionNotFound);
         for error in [told, wrapped] {
