@@ -5,6 +5,7 @@
 //! 10,000 services. Times are wall times of one run; plans depend on the seeds only, which are printed.
 
 mod gpus;
+mod random;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -15,6 +16,8 @@ use std::time::Instant;
 use migm_supervisor::layout::{Rules, Table};
 use migm_supervisor::serve::methods::{Effort, METHODS};
 use migm_supervisor::serve::{Fleet, Problem, Profiles, Usable, linear_bound, parse_demand, price};
+
+use random::Random;
 
 /// Seconds for each method on each problem.
 const LIMIT: f64 = 60.0;
@@ -109,25 +112,6 @@ impl Drawn {
     fn name(self) -> String {
         let kind = if self.lognormal { "lognormal" } else { "normal" };
         format!("{} {kind} {} seed {}", self.services, self.mean, self.seed)
-    }
-}
-
-/// `SplitMix64`: the same draws on every machine.
-struct Random(u64);
-
-impl Random {
-    /// Between 0 and 1.
-    fn share(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    fn normal(&mut self) -> f64 {
-        let radius = (-2.0 * self.share().max(1e-12).ln()).sqrt();
-        radius * (std::f64::consts::TAU * self.share()).cos()
     }
 }
 

@@ -6,6 +6,7 @@
 //! transitions are modelled. Seeds are fixed, so that figures do not change from run to run.
 
 mod gpus;
+mod random;
 
 use std::time::Instant;
 
@@ -18,6 +19,8 @@ use migm_supervisor::serve::{
     DeployedGpu, DeployedSlice, Deployment, Fleet, Problem, Profiles, Rate, Served, Tables, Usable, follow,
     parse_demand,
 };
+
+use random::Random;
 
 const KIND: &str = "a100-40gb";
 const PROFILES: &str = include_str!("../examples/serving/migserving_profiles.csv");
@@ -38,19 +41,6 @@ const MODELS: [(&str, f64); 5] = [
 fn tables() -> Tables {
     let table = Table::build(gpus::a100_plain(), Rules::default()).expect("a table");
     Tables::from([(KIND.to_owned(), table)])
-}
-
-/// `SplitMix64`: the same draws on every machine.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        usize::try_from((mixed ^ (mixed >> 31)) % limit as u64).expect("below a usize")
-    }
 }
 
 /// Up to twelve GPUs, each cut by any layout, each slice with one of six services or none; each service requires a

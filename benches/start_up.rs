@@ -44,9 +44,11 @@ fn main() {
         one_by_one(&place, &preloads, name, program);
     }
     println!(
-        "\nwall ms of {AT_ONCE} programs with a context and an allocation at once, of {ROUNDS} rounds\n"
+        "\nwall and CPU ms of {AT_ONCE} programs with a context and an allocation at once, of {ROUNDS} rounds\n"
     );
-    println!("context  preload     ms                          times none");
+    println!(
+        "context  preload     wall ms                     times none        CPU ms               times none"
+    );
     for context_ms in [0, 20] {
         at_once(&place, &preloads, &first_allocation, context_ms);
     }
@@ -99,12 +101,14 @@ fn failed(child: &mut Child, limit: Instant) -> Option<()> {
 
 fn at_once(place: &Place, preloads: &[Preload], program: &Path, context_ms: u32) {
     let mut times = vec![Vec::new(); preloads.len()];
+    let mut cpu = vec![Vec::new(); preloads.len()];
     let mut spent = vec![Duration::ZERO; preloads.len()];
     for _ in 0..ROUNDS {
         for (index, preload) in preloads.iter().enumerate() {
             if spent[index] >= PATIENCE {
                 continue;
             }
+            let before = quiet::children_cpu_ms();
             let start = Instant::now();
             let mut running: Vec<Child> = (0..AT_ONCE)
                 .map(|_| {
@@ -118,22 +122,24 @@ fn at_once(place: &Place, preloads: &[Preload], program: &Path, context_ms: u32)
                 .count();
             spent[index] += start.elapsed();
             times[index].push(start.elapsed().as_secs_f64() * 1e3);
+            cpu[index].push(quiet::children_cpu_ms() - before);
             if failed > 0 {
                 println!("{failed} of {AT_ONCE} failed or locked up with {}", preload.name);
             }
         }
     }
-    for (preload, of_preload) in preloads.iter().zip(&times) {
-        let ratios: Vec<f64> = of_preload
-            .iter()
-            .zip(&times[0])
-            .map(|(with, none)| with / none)
-            .collect();
+    let ratio = |series: &[f64], none: &[f64]| {
+        let ratios: Vec<f64> = series.iter().zip(none).map(|(with, none)| with / none).collect();
+        shown(Spread::of(&ratios), 2)
+    };
+    for (index, preload) in preloads.iter().enumerate() {
         println!(
-            "{context_ms:4} ms  {:10}  {:26}  {}",
+            "{context_ms:4} ms  {:10}  {:26}  {:16}  {:19}  {}",
             preload.name,
-            shown(Spread::of(of_preload), 0),
-            shown(Spread::of(&ratios), 2)
+            shown(Spread::of(&times[index]), 0),
+            ratio(&times[index], &times[0]),
+            shown(Spread::of(&cpu[index]), 0),
+            ratio(&cpu[index], &cpu[0]),
         );
     }
 }

@@ -197,3 +197,17 @@ pub fn cpu_ns() -> f64 {
     let [seconds, rest] = [time.tv_sec, time.tv_nsec].map(|part| u32::try_from(part).expect("short"));
     f64::from(seconds) * 1e9 + f64::from(rest)
 }
+
+/// CPU time of all children that have been waited for, in milliseconds.
+pub fn children_cpu_ms() -> f64 {
+    // SAFETY: only integers inside: all-zero is a value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` is a place to write to.
+    let status = unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
+    assert_eq!(status, 0);
+    let milliseconds = |time: libc::timeval| {
+        let [seconds, rest] = [time.tv_sec, time.tv_usec].map(|part| u32::try_from(part).expect("short"));
+        f64::from(seconds) * 1e3 + f64::from(rest) / 1e3
+    };
+    milliseconds(usage.ru_utime) + milliseconds(usage.ru_stime)
+}

@@ -286,7 +286,7 @@ fn start() -> Option<&'static Attachment> {
     let caller = Caller::read();
     let (file, socket) = caller.open()?;
     let (file, slot) = caller::join(file, caller.attempt())?;
-    let PageFile { page, file } = file;
+    let PageFile { page, file, .. } = file;
     let devices = devices::list(page);
     let index = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
     let introduction = Report::Event(Event::Attached {

@@ -1,6 +1,8 @@
 //! Who the process is to the supervisor, and how it finds its page.
 
 use std::ffi::c_int;
+use std::fs::File;
+use std::io::Read;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -25,7 +27,6 @@ pub struct Caller {
     sockets: Vec<PathBuf>,
     attempt: Option<String>,
     page: Option<PathBuf>,
-    program: String,
 }
 
 impl Caller {
@@ -36,7 +37,6 @@ impl Caller {
             sockets: settings::sockets(),
             attempt: settings::attempt(),
             page: settings::page(),
-            program: program(),
         }
     }
 
@@ -115,7 +115,7 @@ impl Caller {
         let hello = Report::Hello(Hello {
             pid: std::process::id(),
             attempt: self.attempt.clone(),
-            program: self.program.clone(),
+            program: program(),
             has_page: page.is_some(),
         });
         // The socket is fresh and its buffer empty: a hello that does not fit whole is a failure.
@@ -128,8 +128,14 @@ impl Caller {
 pub fn join(file: PageFile, attempt: u32) -> Option<(PageFile, usize)> {
     let pid = std::process::id();
     let start = start_time();
-    // The same process before it executed this program: its memory went with the program.
-    for before in file.page.occupants() {
+    // The same process before it executed this program: its memory went with the program. A fresh page has
+    // nobody, and looking through its slots would make the kernel find memory for all of them.
+    let others = if file.fresh {
+        Vec::new()
+    } else {
+        file.page.occupants()
+    };
+    for before in others {
         if before.pid == pid && before.start == start {
             file.page.leave(before);
         }
@@ -153,7 +159,10 @@ fn program() -> String {
 /// Field 22 of `/proc/self/stat`. The name in field 2 may hold blanks and brackets, so the count begins
 /// after the last bracket.
 fn start_time() -> u64 {
-    let text = std::fs::read("/proc/self/stat").unwrap_or_default();
+    // Fifty-two numbers and a name: the kernel hands it out whole to a reader with room for it.
+    let mut room = [0; 2048];
+    let read = File::open("/proc/self/stat").and_then(|mut file| file.read(&mut room));
+    let text = room.get(..read.unwrap_or(0)).unwrap_or_default();
     let after_name = text.iter().rposition(|&byte| byte == b')').map_or(0, |at| at + 1);
     let field = text[after_name..]
         .split(u8::is_ascii_whitespace)

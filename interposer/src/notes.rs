@@ -7,6 +7,7 @@ use std::time::Duration;
 use crossbeam::queue::ArrayQueue;
 use migm_shared::page::Class;
 use migm_shared::report::Event;
+use once_cell::race::OnceBox;
 
 /// Marks that wait for the sender. It comes round every 10 ms or so; more than this many in between are lost
 /// and counted as lost.
@@ -74,7 +75,9 @@ pub struct Mark {
 /// The queue and its bell.
 #[derive(Debug)]
 pub struct Notes {
-    queue: ArrayQueue<Note>,
+    /// Made for the first note: it is a hundred kilobytes, each of which is written to, and many a program ends
+    /// without one.
+    queue: OnceBox<ArrayQueue<Note>>,
     lost: AtomicU64,
     bell: AtomicU32,
 }
@@ -85,16 +88,21 @@ impl Notes {
     #[expect(clippy::new_without_default, reason = "made once per process")]
     pub fn new() -> Self {
         Self {
-            queue: ArrayQueue::new(CAPACITY),
+            queue: OnceBox::new(),
             lost: AtomicU64::new(0),
             bell: AtomicU32::new(0),
         }
     }
 
+    #[inline]
+    fn queue(&self) -> &ArrayQueue<Note> {
+        self.queue.get_or_init(|| Box::new(ArrayQueue::new(CAPACITY)))
+    }
+
     /// Leaves a mark, or counts it as lost.
     #[inline]
     pub fn mark(&self, mark: Mark) {
-        if self.queue.push(Note::Mark(mark)).is_err() {
+        if self.queue().push(Note::Mark(mark)).is_err() {
             self.lost.fetch_add(1, Relaxed);
         }
     }
@@ -102,7 +110,7 @@ impl Notes {
     /// Leaves a refused allocation, in place of the oldest note if need be, and wakes the sender.
     #[cold]
     pub fn out_of_memory(&self, refusal: Refusal) {
-        if let Some(Note::Mark(_)) = self.queue.force_push(Note::OutOfMemory(refusal)) {
+        if let Some(Note::Mark(_)) = self.queue().force_push(Note::OutOfMemory(refusal)) {
             self.lost.fetch_add(1, Relaxed);
         }
         self.bell.fetch_add(1, Relaxed);
@@ -119,7 +127,7 @@ impl Notes {
 
     /// The oldest note.
     pub fn take(&self) -> Option<Note> {
-        self.queue.pop()
+        self.queue.get()?.pop()
     }
 
     /// How many marks were lost since the last call.

@@ -21,6 +21,8 @@ pub struct PageFile {
     pub page: &'static CounterPage,
     /// Kept to be shown to the next supervisor.
     pub file: Option<Descriptor>,
+    /// Made just now, by this process: nobody else has been in it.
+    pub fresh: bool,
 }
 
 impl PageFile {
@@ -45,6 +47,7 @@ impl PageFile {
         page.is_formatted().then_some(Self {
             page,
             file: Some(file),
+            fresh: false,
         })
     }
 
@@ -69,7 +72,11 @@ impl PageFile {
         Self::own_file().or_else(|| {
             let page = map(-1, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS)?;
             page.format();
-            Some(Self { page, file: None })
+            Some(Self {
+                page,
+                file: None,
+                fresh: true,
+            })
         })
     }
 
@@ -101,6 +108,7 @@ impl PageFile {
         Some(Self {
             page,
             file: Some(file),
+            fresh: true,
         })
     }
 }

@@ -38,6 +38,7 @@ pub fn start(attachment: &'static Attachment, caller: Caller, file: Option<Descr
         page: PageFile {
             page: attachment.page,
             file,
+            fresh: false,
         },
         away: (Instant::now() + RETRY.0, RETRY.0),
         learner: Learner::new(&attachment.clock, now_ns()),

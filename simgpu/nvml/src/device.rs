@@ -168,12 +168,14 @@ export! {
     fn nvmlDeviceGetComputeRunningProcesses_v2(
         machine, device: Device, count: Out<c_uint>, infos: Out<nvmlProcessInfo_v2_t>
     ) {
+        since(machine, 455)?;
         put_processes(machine, device, &count, &infos)
     }
 
     fn nvmlDeviceGetComputeRunningProcesses_v3(
         machine, device: Device, count: Out<c_uint>, infos: Out<nvmlProcessInfo_v2_t>
     ) {
+        since(machine, 510)?;
         put_processes(machine, device, &count, &infos)
     }
 

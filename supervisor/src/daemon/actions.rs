@@ -263,7 +263,7 @@ impl Owner {
                     // The table holds it legal: somebody may have taken the place since the last look.
                     self.orders.push(Order::Survey);
                 }
-                if error.is_no_permission() {
+                if error.is_barred() {
                     self.forbid(&error, now);
                     return;
                 }

@@ -251,7 +251,7 @@ impl PlacedGpu {
         match self.used {
             Use::Reshaped => None,
             Use::Existing => Some(format!(
-                "MIG of GPU {index} may not be changed by this user; idle slices that exist are used"
+                "no instances can be made on GPU {index} here; idle slices that exist are used"
             )),
             Use::Soft => Some(super::soft::notice(&self.gpu)),
             Use::Whole => Some(match self.gpu.mode {

@@ -23,6 +23,8 @@ impl Code {
     pub const INSUFFICIENT_SIZE: Self = Self(7);
     /// `NVML_SUCCESS`.
     pub const SUCCESS: Self = Self(0);
+    /// `NVML_ERROR_FUNCTION_NOT_FOUND`: the library has the name, and its driver has not the call.
+    pub const FUNCTION_NOT_FOUND: Self = Self(13);
     /// `NVML_ERROR_RESET_REQUIRED`.
     pub const RESET_REQUIRED: Self = Self(16);
     /// `NVML_ERROR_GPU_IS_LOST`.
@@ -120,7 +122,7 @@ pub enum NodeError {
         needs: &'static str,
     },
     /// The driver is too old to know the call.
-    #[error("{tried}: this driver has no {function}")]
+    #[error("{tried}: this driver has no {function}{}", came_with(function))]
     Missing {
         /// What was tried.
         tried: String,
@@ -200,6 +202,14 @@ fn remedy(code: Code) -> &'static str {
     }
 }
 
+/// The branch that brought a call which nothing can take the place of.
+fn came_with(function: &str) -> &'static str {
+    match function {
+        "nvmlDeviceCreateGpuInstanceWithPlacement" => ", which came with R460; update the driver",
+        _ => "",
+    }
+}
+
 fn held_by(holders: &[Holder]) -> String {
     if holders.is_empty() {
         return "no holder visible to this user (monitors such as DCGM hold instances too)".to_owned();
@@ -239,6 +249,12 @@ impl NodeError {
         self.code() == Some(Code::NO_PERMISSION)
     }
 
+    /// Nothing that this process asks for will be changed: the user may not, or the driver has no such call.
+    #[must_use]
+    pub fn is_barred(&self) -> bool {
+        self.is_no_permission() || matches!(self, Self::Missing { .. })
+    }
+
     /// The GPU or its mode does not offer it.
     #[must_use]
     pub fn is_not_supported(&self) -> bool {
@@ -264,7 +280,10 @@ impl NodeError {
     }
 
     /// An answer other than success to a function of NVML. What a user lacks depends on the function.
-    pub(super) fn answered(tried: String, code: Code, function: &str) -> Self {
+    pub(super) fn answered(tried: String, code: Code, function: &'static str) -> Self {
+        if code == Code::FUNCTION_NOT_FOUND {
+            return Self::Missing { tried, function };
+        }
         if code != Code::NO_PERMISSION {
             return Self::Nvml { tried, code };
         }
@@ -302,7 +321,6 @@ impl NodeError {
             NvmlError::Timeout => 10,
             NvmlError::IrqIssue => 11,
             NvmlError::LibraryNotFound => 12,
-            NvmlError::FunctionNotFound => 13,
             NvmlError::CorruptedInfoROM => 14,
             NvmlError::GpuLost => 15,
             NvmlError::ResetRequired => 16,
@@ -311,7 +329,7 @@ impl NodeError {
             NvmlError::InUse => 19,
             NvmlError::InsufficientMemory => 20,
             NvmlError::NoData => 21,
-            NvmlError::FailedToLoadSymbol(_) => {
+            NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound => {
                 return Self::Missing {
                     tried: tried(),
                     function: "such function",
@@ -340,7 +358,7 @@ mod tests {
 
     #[test]
     fn no_permission_names_the_capability_that_is_missing() {
-        let file = |function: &str| {
+        let file = |function: &'static str| {
             let error = NodeError::answered("trying".into(), Code::NO_PERMISSION, function);
             assert!(error.is_no_permission());
             error.to_string()
@@ -353,6 +371,22 @@ mod tests {
         }
         assert!(file("nvmlDeviceGetGpuInstances").contains("/proc/driver/nvidia/capabilities/mig/monitor"));
         assert!(file("nvmlDeviceSetMigMode").contains("CAP_SYS_ADMIN"));
+    }
+
+    #[test]
+    fn a_call_that_the_driver_lacks_is_missing_however_it_says_so() {
+        let create = "nvmlDeviceCreateGpuInstanceWithPlacement";
+        let told = NodeError::answered("creating 1g.5gb at 0".into(), Code::FUNCTION_NOT_FOUND, create);
+        assert_eq!(
+            told.to_string(),
+            "creating 1g.5gb at 0: this driver has no nvmlDeviceCreateGpuInstanceWithPlacement, \
+             which came with R460; update the driver"
+        );
+        let wrapped = NodeError::from_wrapper(|| "reading".into(), &NvmlError::FunctionNotFound);
+        for error in [told, wrapped] {
+            assert!(error.is_barred() && error.is_not_supported(), "{error:?}");
+            assert!(matches!(error, NodeError::Missing { .. }), "{error:?}");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use nvml_wrapper_sys::bindings::{
 
 use super::error::{Code, NodeError};
 use super::raw::Raw;
-use super::{Instance, Memory};
+use super::{Instance, Memory, Process};
 use crate::layout::{Placement, Profile};
 
 /// The device is in use for a while after a process's end. About three seconds in all, then it is told.
@@ -118,7 +118,7 @@ impl OneGpu<'_> {
             return Err(NodeError::mismatch(tried, info.profileId, found));
         }
         let ci = self.create_full_ci(tried, gi, profile)?;
-        let ci = self.raw.ci_info(ci)?.id;
+        let ci = self.raw.ci_id(ci)?;
         let until = Instant::now() + LISTED_WITHIN;
         loop {
             if let Some(device) = self.mig_device(info.id, ci)? {
@@ -202,7 +202,7 @@ impl OneGpu<'_> {
         let mut found = Vec::new();
         for profile in self.ci_profiles(gi, kind)? {
             for ci in self.raw.cis(gi, profile.id, profile.most)? {
-                found.push((self.raw.ci_info(ci)?.id, ci));
+                found.push((self.raw.ci_id(ci)?, ci));
             }
         }
         found.sort_by_key(|(id, _)| *id);
@@ -288,6 +288,28 @@ impl OneGpu<'_> {
         })?;
         found.sort_by_key(|device| (device.gi, device.ci));
         Ok(found)
+    }
+
+    /// Compute processes. R450 does not say in which GPU instance one runs, so its MIG devices are asked.
+    pub fn processes(&self) -> Result<Vec<Process>, NodeError> {
+        match self.raw.processes(self.device) {
+            Err(NodeError::Missing { .. }) => {}
+            answer => return answer,
+        }
+        let mut found = self.raw.processes_v1(self.device)?;
+        let located = self.walk(|device, (gi, _)| {
+            let inside = self.raw.processes_v1(device)?;
+            for process in &mut found {
+                if inside.iter().any(|one| one.pid == process.pid) {
+                    process.gi = Some(gi);
+                }
+            }
+            Ok(false)
+        });
+        match located {
+            Err(error) if !error.is_not_supported() => Err(error),
+            _ => Ok(found),
+        }
     }
 
     /// The MIG device of a pair of instances, once it is listed.

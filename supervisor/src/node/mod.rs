@@ -24,6 +24,7 @@ mod profiles;
 mod raw;
 pub mod sim;
 pub mod soft;
+mod versions;
 
 pub use error::{Code, Holder, NodeError};
 pub use mode::{MigMode, ModeChange, Needs, Virtual};

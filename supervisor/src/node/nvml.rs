@@ -5,7 +5,6 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Mutex;
 
-use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml as Wrapper};
 use nvml_wrapper_sys::bindings::nvmlDevice_t;
@@ -111,7 +110,9 @@ impl Nvml {
             }),
             Ok(mode) if mode.current == 1 => Ok(MigMode::On),
             Ok(_) => Ok(MigMode::Off),
-            Err(NvmlError::NotSupported | NvmlError::FailedToLoadSymbol(_)) => Ok(MigMode::Absent),
+            Err(NvmlError::NotSupported | NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound) => {
+                Ok(MigMode::Absent)
+            }
             Err(error) => Err(NodeError::from_wrapper(|| "reading the MIG mode".into(), &error)),
         }
     }
@@ -275,7 +276,9 @@ impl Node for Nvml {
     fn energy_mj(&self, gpu: u32) -> Result<Option<u64>, NodeError> {
         match self.device(gpu)?.total_energy_consumption() {
             Ok(millijoules) => Ok(Some(millijoules)),
-            Err(NvmlError::NotSupported | NvmlError::FailedToLoadSymbol(_)) => Ok(None),
+            Err(NvmlError::NotSupported | NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound) => {
+                Ok(None)
+            }
             Err(error) => Err(NodeError::from_wrapper(
                 || format!("reading the energy counter of GPU {gpu}"),
                 &error,
@@ -296,21 +299,7 @@ impl Node for Nvml {
     }
 
     fn processes(&self, gpu: u32) -> Result<Vec<Process>, NodeError> {
-        let device = self.device(gpu)?;
-        let list = device.running_compute_processes().map_err(|error| {
-            NodeError::from_wrapper(|| format!("listing the processes of GPU {gpu}"), &error)
-        })?;
-        Ok(list
-            .into_iter()
-            .map(|process| Process {
-                pid: process.pid,
-                used: match process.used_gpu_memory {
-                    UsedGpuMemory::Used(bytes) => Some(bytes),
-                    UsedGpuMemory::Unavailable => None,
-                },
-                gi: process.gpu_instance_id,
-            })
-            .collect())
+        self.with(gpu, |one| one.processes())
     }
 }
 

@@ -79,13 +79,7 @@ fn profile(raw: Raw<'_>, device: nvmlDevice_t, number: u32) -> Result<Profile, N
 }
 
 fn is_unknown_version(error: &NodeError) -> bool {
-    /// The library has the name, and its driver has not the call.
-    const FUNCTION_NOT_FOUND: Code = Code(13);
-    matches!(error, NodeError::Missing { .. })
-        || matches!(
-            error.code(),
-            Some(Code::ARGUMENT_VERSION_MISMATCH | FUNCTION_NOT_FOUND)
-        )
+    matches!(error, NodeError::Missing { .. }) || error.code() == Some(Code::ARGUMENT_VERSION_MISMATCH)
 }
 
 const fn mebibytes(count: u64) -> u64 {

@@ -5,17 +5,15 @@
 //! all-zero is a value, and out pointers point to live locals of the type that the header names.
 
 use std::ffi::{c_char, c_uint};
-use std::mem::{size_of, zeroed};
+use std::mem::size_of;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use nvml_wrapper_sys::bindings::{
-    NvmlLib, nvmlComputeInstance_t, nvmlComputeInstanceInfo_t, nvmlComputeInstanceProfileInfo_t,
-    nvmlDevice_t, nvmlGpuInstance_t, nvmlGpuInstanceInfo_t, nvmlGpuInstancePlacement_t,
-    nvmlGpuInstanceProfileInfo_t, nvmlGpuInstanceProfileInfo_v2_t, nvmlGpuInstanceProfileInfo_v3_t,
-    nvmlMemory_t, nvmlMemory_v2_t,
+    NvmlLib, nvmlComputeInstance_t, nvmlComputeInstanceProfileInfo_t, nvmlDevice_t, nvmlGpuInstance_t,
+    nvmlGpuInstanceInfo_t, nvmlGpuInstancePlacement_t, nvmlGpuInstanceProfileInfo_t,
+    nvmlGpuInstanceProfileInfo_v2_t, nvmlGpuInstanceProfileInfo_v3_t,
 };
 
-use super::Memory;
 use super::error::{Code, NodeError};
 
 /// How often the driver has been asked. What only the safe wrapper asks (names, energy, processes) is not counted.
@@ -72,16 +70,19 @@ macro_rules! call {
     };
 }
 
+pub(super) use call;
+
 /// A structure of integers and pointers that the driver fills.
 macro_rules! blank {
     ($kind:ty) => {
         // SAFETY: only integers, integer arrays and raw pointers inside: all-zero is a value.
-        unsafe { zeroed::<$kind>() }
+        unsafe { std::mem::zeroed::<$kind>() }
     };
 }
+pub(super) use blank;
 
 /// `NVML_STRUCT_VERSION`: the size, and the version in the top byte.
-const fn version<T>(number: u32) -> u32 {
+pub(super) const fn version<T>(number: u32) -> u32 {
     #[expect(
         clippy::cast_possible_truncation,
         reason = "NVML's structures are below 2^24 bytes"
@@ -138,33 +139,6 @@ impl Raw<'_> {
             nvmlDeviceGetGpuInstanceProfileInfo(device, number, &raw mut info)
         )?;
         Ok(info)
-    }
-
-    pub fn placements(
-        self,
-        device: nvmlDevice_t,
-        profile: u32,
-    ) -> Result<Vec<nvmlGpuInstancePlacement_t>, NodeError> {
-        let tried = || format!("reading the places of GPU instance profile id {profile}");
-        let none = std::ptr::null_mut();
-        let mut count: c_uint = 0;
-        call!(
-            self,
-            tried(),
-            nvmlDeviceGetGpuInstancePossiblePlacements_v2(device, profile, none, &raw mut count)
-        )?;
-        let mut places = vec![nvmlGpuInstancePlacement_t { start: 0, size: 0 }; count as usize];
-        if places.is_empty() {
-            return Ok(places);
-        }
-        let buffer = places.as_mut_ptr();
-        call!(
-            self,
-            tried(),
-            nvmlDeviceGetGpuInstancePossiblePlacements_v2(device, profile, buffer, &raw mut count)
-        )?;
-        places.truncate(count as usize);
-        Ok(places)
     }
 
     pub fn create_gi(
@@ -280,13 +254,6 @@ impl Raw<'_> {
         Ok(found)
     }
 
-    pub fn ci_info(self, ci: nvmlComputeInstance_t) -> Result<nvmlComputeInstanceInfo_t, NodeError> {
-        let mut info = blank!(nvmlComputeInstanceInfo_t);
-        let tried = || "reading a compute instance".to_owned();
-        call!(self, tried(), nvmlComputeInstanceGetInfo_v2(ci, &raw mut info))?;
-        Ok(info)
-    }
-
     /// The compute instance with an id.
     pub fn ci_by_id(self, gi: nvmlGpuInstance_t, id: u32) -> Result<nvmlComputeInstance_t, NodeError> {
         let mut ci: nvmlComputeInstance_t = std::ptr::null_mut();
@@ -361,37 +328,5 @@ impl Raw<'_> {
         call!(self, tried(), nvmlDeviceGetGpuInstanceId(device, &raw mut gi))?;
         call!(self, tried(), nvmlDeviceGetComputeInstanceId(device, &raw mut ci))?;
         Ok((gi, ci))
-    }
-
-    /// Used and total bytes. The second version counts what the driver reserves apart from what is used;
-    /// drivers before R510 have the first only.
-    pub fn memory(self, device: nvmlDevice_t) -> Result<(u64, u64), NodeError> {
-        self.all_memory(device).map(|memory| (memory.used, memory.total))
-    }
-
-    /// Memory with what the driver keeps for itself told apart, where it does.
-    pub fn all_memory(self, device: nvmlDevice_t) -> Result<Memory, NodeError> {
-        let tried = || "reading memory".to_owned();
-        let mut info = blank!(nvmlMemory_v2_t);
-        info.version = version::<nvmlMemory_v2_t>(2);
-        match call!(self, tried(), nvmlDeviceGetMemoryInfo_v2(device, &raw mut info)) {
-            Ok(()) => {
-                return Ok(Memory {
-                    used: info.used,
-                    total: info.total,
-                    reserved: info.reserved,
-                });
-            }
-            Err(NodeError::Missing { .. }) => {}
-            Err(error) if error.code() == Some(Code::ARGUMENT_VERSION_MISMATCH) => {}
-            Err(error) => return Err(error),
-        }
-        let mut info = blank!(nvmlMemory_t);
-        call!(self, tried(), nvmlDeviceGetMemoryInfo(device, &raw mut info))?;
-        Ok(Memory {
-            used: info.used,
-            total: info.total,
-            reserved: 0,
-        })
     }
 }

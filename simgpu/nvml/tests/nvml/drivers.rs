@@ -59,6 +59,28 @@ fn r450_creates_where_it_likes_only() {
 }
 
 #[test]
+fn processes_have_instances_from_r455_and_a_third_list_from_r510() {
+    for (driver, codes) in [
+        ("450", [FUNCTION_NOT_FOUND, FUNCTION_NOT_FOUND]),
+        ("455.32.00", [SUCCESS, FUNCTION_NOT_FOUND]),
+        ("495.29.05", [SUCCESS, FUNCTION_NOT_FOUND]),
+        ("510", [SUCCESS, SUCCESS]),
+    ] {
+        let bench = Bench::with("a100-40gb", true, driver, "");
+        let ask =
+            |function: unsafe extern "C" fn(nvmlDevice_t, *mut u32, *mut nvmlProcessInfo_v2_t) -> u32| {
+                let mut count = 0;
+                // SAFETY: no room is given, and nobody runs there.
+                unsafe { function(bench.gpu(), &raw mut count, std::ptr::null_mut()) }
+            };
+        let lib = bench.lib();
+        let second = ask(*lib.nvmlDeviceGetComputeRunningProcesses_v2.as_ref().unwrap());
+        let third = ask(*lib.nvmlDeviceGetComputeRunningProcesses_v3.as_ref().unwrap());
+        assert_eq!([second, third], codes, "{driver}");
+    }
+}
+
+#[test]
 fn before_r470_a_mig_device_is_called_by_its_gpu_and_ids() {
     let name = |driver| {
         let bench = Bench::with("a100-40gb", true, driver, "");
