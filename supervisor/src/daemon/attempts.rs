@@ -294,6 +294,7 @@ mod tests {
             part: None,
             nonce: 1,
             runner: 1,
+            wishes: crate::control::Wishes::default(),
         };
         let mut job = Job::new(JobId(1), submission, 0);
         job.runner = Some(3);

@@ -24,6 +24,7 @@ use std::time::Duration;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::control::JobState;
+use crate::job::detached::{self, folder};
 use crate::control::paths::{SERVICE_SOCKET, private_socket};
 use crate::node::sim::{self, SimulatedGpu};
 use crate::node::{Node, Nvml};
@@ -42,6 +43,7 @@ pub mod event_loop;
 mod existing;
 pub mod forecast;
 pub mod gpus;
+mod holds;
 pub mod job;
 pub mod learnt;
 pub mod machine;
@@ -102,6 +104,12 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
     let lock = Lock::take(&path, options.private)?;
     let state_path = state_path(&path, &config);
     let mut state = State::read(&state_path)?;
+    if options.private
+        && let Some(place) = detached::place()
+    {
+        // It keeps no state between its lives, and a number of a job whose output is kept is not given again.
+        state.next_job = state.next_job.max(folder::highest(&place) + 1);
+    }
 
     let simulated = match &options.sim {
         Some(spec) => Some(simulate(

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::DaemonError;
 use super::process::ProcessId;
-use crate::control::{AttemptRecord, Figures, Grant, JobState, Submission};
+use crate::control::{After, AttemptRecord, Figures, Grant, JobState, Submission};
 
 /// The version that this build writes and reads.
 pub const VERSION: u32 = 1;
@@ -122,6 +122,12 @@ pub struct JobRecord {
     pub predicted: Option<u64>,
     /// One line for people.
     pub note: Option<String>,
+    /// Jobs whose end it still waits for.
+    #[serde(default)]
+    pub awaits: Vec<After>,
+    /// When it came to be where it is; monotonic seconds.
+    #[serde(default)]
+    pub came: f64,
 }
 
 /// A batch.
