@@ -21,7 +21,7 @@ use migm_shared::report::{Event, Hello, Report, Sample, Welcome};
 use migm_shared::units::{GIB, MIB};
 use migm_supervisor::control::{
     About, Evidence, Figures, Grant, JobState, JobStatus, NodeStatus, Outcome, Reply, Request, Submission,
-    Unmet, WorkKept,
+    Unmet, Wishes, WorkKept,
 };
 use migm_supervisor::daemon::connection::Connection;
 use migm_supervisor::job::page::JobPage;
@@ -340,6 +340,7 @@ fn submission(name: &str) -> Submission {
         part: None,
         nonce: 0xfeed,
         runner: std::process::id(),
+        wishes: Wishes::default(),
     }
 }
 

@@ -219,6 +219,7 @@ impl Job {
             part: None,
             nonce: 7,
             runner: std::process::id(),
+            wishes: migm_supervisor::control::Wishes::default(),
         };
         let page = JobPage::create(1).unwrap();
         let mut client = daemon.client();

@@ -34,7 +34,11 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
     let mut meant: Vec<Known> = Vec::new();
     for selector in &args.jobs {
         let found = living(selector, gather(&wanted)?)?;
-        let is_new = |job: &Known| !meant.iter().any(|other| (other.id, &other.socket) == (job.id, &job.socket));
+        let is_new = |job: &Known| {
+            !meant
+                .iter()
+                .any(|other| (other.id, &other.socket) == (job.id, &job.socket))
+        };
         let new: Vec<Known> = found.into_iter().filter(is_new).collect();
         meant.extend(new);
     }
@@ -56,7 +60,9 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
 fn cancel(job: &Known) -> Result<(), Failure> {
     let request = Request::Cancel { job: job.id };
     let asked = Client::connect(&job.socket).and_then(|mut client| {
-        client.ask(&request, LIMIT, |reply| matches!(reply, Reply::Done).then_some(()))
+        client.ask(&request, LIMIT, |reply| {
+            matches!(reply, Reply::Done).then_some(())
+        })
     });
     match (asked, &job.kept) {
         (Ok(()), _) => Ok(()),

@@ -82,7 +82,10 @@ fn find(args: &Args) -> Result<(Explanation, Option<Duration>), Failure> {
         let reason = end.reason.unwrap_or_else(|| end.how.word().to_owned());
         return Err(Failure::new(
             exit::FAILED,
-            format_args!("nothing was kept of what was decided on job {}: {reason}", args.job),
+            format_args!(
+                "nothing was kept of what was decided on job {}: {reason}",
+                args.job
+            ),
         ));
     }
     let explained = ask(&[record.socket], record.id).map_err(Failure::no_gpu)?;
@@ -176,7 +179,12 @@ fn clock(explained: &Explanation) -> Clock {
 /// For people: a line a decision, and below it the figures that were weighed last.
 fn text(explained: &Explanation, ago: Option<Duration>) -> String {
     let status = &explained.status;
-    let mut text = format!("job {} `{}`, {}", status.shown_id(), status.name, state(status.state));
+    let mut text = format!(
+        "job {} `{}`, {}",
+        status.shown_id(),
+        status.name,
+        state(status.state)
+    );
     text.push_str(&match ago {
         Some(ago) => format!(" {} s ago\n", ago.as_secs()),
         None => "\n".to_owned(),

@@ -71,7 +71,11 @@ impl Known {
             name: record.name.clone(),
             user: record.user,
             wishes: record.wishes.clone(),
-            state: if end.is_some() { JobState::Ended } else { record.state },
+            state: if end.is_some() {
+                JobState::Ended
+            } else {
+                record.state
+            },
             attempts: record.attempts.clone(),
             ago: (detached::wall() - record.since).max(0.0),
             note: end.as_ref().and_then(|end| end.reason.clone()),
@@ -86,7 +90,12 @@ impl Known {
         // The runner counts from the submission, which the supervisor does not tell.
         let attempts = kept.as_ref().map(|(_, record)| record.attempts.clone());
         let origin = job.attempts.first().map_or(job.since, |first| first.start);
-        let told = || job.attempts.iter().map(|attempt| AttemptLine::new(attempt, origin, clock)).collect();
+        let told = || {
+            job.attempts
+                .iter()
+                .map(|attempt| AttemptLine::new(attempt, origin, clock))
+                .collect()
+        };
         let last = job.attempts.last().filter(|_| job.state == JobState::Ended);
         let told_end = || {
             let last = last?;
@@ -103,10 +112,14 @@ impl Known {
             user: job.user,
             wishes: job.wishes.clone(),
             state: job.state,
-            attempts: attempts.filter(|lines| lines.len() >= job.attempts.len()).unwrap_or_else(told),
+            attempts: attempts
+                .filter(|lines| lines.len() >= job.attempts.len())
+                .unwrap_or_else(told),
             ago: (monotonic() - job.since).max(0.0),
             note: job.note.clone().filter(|note| !note.is_empty()),
-            end: kept_end.filter(|_| job.state == JobState::Ended).or_else(told_end),
+            end: kept_end
+                .filter(|_| job.state == JobState::Ended)
+                .or_else(told_end),
             socket,
             kept,
         }
@@ -198,12 +211,17 @@ pub(super) fn gather(wanted: &Wanted) -> Result<Vec<Known>, Failure> {
         }
         let node = told(&mut client).map_err(Failure::no_gpu)?;
         for job in &node.jobs {
-            let at = kept.iter().rposition(|(_, record)| record.id == job.id && record.socket == socket);
+            let at = kept
+                .iter()
+                .rposition(|(_, record)| record.id == job.id && record.socket == socket);
             let mine = at.map(|at| kept.remove(at));
             found.push(Known::of_status(job, &clock(&node), socket.clone(), mine));
         }
     }
-    found.extend(kept.into_iter().map(|(folder, record)| Known::of_record(folder, record)));
+    found.extend(
+        kept.into_iter()
+            .map(|(folder, record)| Known::of_record(folder, record)),
+    );
     found.sort_by(|a, b| b.has_ended().cmp(&a.has_ended()).then(a.id.cmp(&b.id)));
     Ok(found)
 }
@@ -215,7 +233,10 @@ pub(super) fn living(selector: &Selector, jobs: Vec<Known>) -> Result<Vec<Known>
         jobs.into_iter().filter(takes).partition(|job| !job.has_ended());
     match (live.is_empty(), ended.is_empty()) {
         (false, _) => Ok(live),
-        (true, false) => Err(Failure::new(super::exit::FAILED, format_args!("job {selector} has ended"))),
+        (true, false) => Err(Failure::new(
+            super::exit::FAILED,
+            format_args!("job {selector} has ended"),
+        )),
         (true, true) => Err(Failure::input(format_args!("there is no job {selector}"))),
     }
 }
@@ -348,7 +369,10 @@ mod tests {
         let jobs = || vec![known(1, "a", JobState::Ended), known(2, "a", JobState::Waiting)];
         let selector = |text: &str| text.parse::<Selector>().unwrap();
         assert_eq!(living(&selector("a"), jobs()).unwrap()[0].id, JobId(2));
-        assert_eq!(living(&selector("1"), jobs()).unwrap_err().line, "job 1 has ended");
+        assert_eq!(
+            living(&selector("1"), jobs()).unwrap_err().line,
+            "job 1 has ended"
+        );
         let none = living(&selector("b"), jobs()).unwrap_err();
         assert_eq!((none.code, none.line.as_str()), (2, "there is no job `b`"));
     }

@@ -13,8 +13,8 @@ use migm_shared::units::{Bytes, Seconds};
 use nix::sys::signal::Signal;
 
 use super::{Failure, exit};
-use crate::control::{After, Element, Wishes, WorkKept};
 use crate::control::start::Wanted;
+use crate::control::{After, Element, Wishes, WorkKept};
 use crate::job::environment::{self, Cap};
 use crate::job::{self, JobError, Order, array, history, signals};
 
@@ -214,7 +214,11 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
     if let Some(attempt) = job::outer_attempt().filter(|_| !is_apart) {
         return Err(run_within(attempt, &args));
     }
-    let after = |jobs: &[u64], any| jobs.iter().map(move |&job| After { job: JobId(job), any }).collect::<Vec<_>>();
+    let after = |jobs: &[u64], any| {
+        jobs.iter()
+            .map(move |&job| After { job: JobId(job), any })
+            .collect::<Vec<_>>()
+    };
     let mut order = args.options.order(&args.command);
     order.stdin_spool = args.stdin_spool;
     order.batch = args.batch.map(BatchId);

@@ -14,9 +14,10 @@ use crate::node::Node;
 use crate::node::sim::{SimulatedGpu, objects};
 use crate::report::gantt;
 use crate::report::simulation::{PolicyLine, SimulationReport, table};
+use crate::schedule::{Terms, Wish};
 use crate::whatif::parameters::Power;
 use crate::whatif::tables::{self, MemoryTable, Row, Speeds};
-use crate::whatif::{Gpu, Job, Memory, Run, Settings, Workload, bounds, simulate};
+use crate::whatif::{Before, Gpu, Job, Memory, Run, Settings, Workload, bounds, simulate};
 
 /// Simulate policies on a batch or a trace in virtual time, and compare them with a lower bound
 #[derive(Debug, clap::Args)]
@@ -195,10 +196,24 @@ fn workload(args: &Args, gpus: Vec<Gpu>) -> Result<Workload, Failure> {
             |row: &Row| tables::job(row, &speeds, &memory, &gpus).map_err(|error| in_file(&args.file, error));
         rows.iter().map(job).collect::<Result<_, _>>()?
     };
-    jobs.sort_by(|a, b| a.arrival.total_cmp(&b.arrival));
+    by_arrival(&mut jobs);
     // Jobs that all come at once are a batch: its end counts.
     let batch = jobs.windows(2).all(|pair| pair[0].arrival >= pair[1].arrival);
     Ok(Workload { gpus, jobs, batch })
+}
+
+/// Puts the jobs in order of arrival; what comes before what stays.
+fn by_arrival(jobs: &mut Vec<Job>) {
+    let mut order: Vec<usize> = (0..jobs.len()).collect();
+    order.sort_by(|a, b| jobs[*a].arrival.total_cmp(&jobs[*b].arrival));
+    let mut place = vec![0; jobs.len()];
+    for (new, old) in order.iter().enumerate() {
+        place[*old] = new;
+    }
+    for before in jobs.iter_mut().flat_map(|job| &mut job.after) {
+        before.job = place[before.job];
+    }
+    *jobs = order.into_iter().map(|old| jobs[old].clone()).collect();
 }
 
 /// The jobs of a batch file. A job whose name is a workload of the speeds has these; others follow a prior.
@@ -237,6 +252,20 @@ fn batch(path: &Path, speeds: &Speeds, memory: &MemoryTable, gpus: &[Gpu]) -> Re
         } else if let Some(mem) = job.mem {
             found.memory = Memory::flat(mem);
         }
+        let before = job.after.iter().map(|before| Before {
+            job: before.job,
+            any: before.any,
+        });
+        found.after = before.collect();
+        found.terms = Terms {
+            user: 0,
+            priority: job.priority,
+            wish: match &job.profile {
+                Some(profile) => Wish::Profile(profile.clone()),
+                None if job.exclusive => Wish::Exclusive,
+                None => Wish::Any,
+            },
+        };
         jobs.push(found);
     }
     Ok(jobs)

@@ -64,7 +64,10 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
     order.wishes.detached = true;
     for (selectors, any) in [(&args.after, false), (&args.after_any, true)] {
         for selector in selectors {
-            order.wishes.after.extend(awaited(selector, any, &node.jobs, &place)?);
+            order
+                .wishes
+                .after
+                .extend(awaited(selector, any, &node.jobs, &place)?);
         }
     }
     let mut batch = Submitting {
@@ -97,7 +100,12 @@ struct Submitting<'a> {
 }
 
 impl Submitting<'_> {
-    fn submit_all(&mut self, client: &mut Client, order: &Order, indices: &Indices) -> Result<JobId, Failure> {
+    fn submit_all(
+        &mut self,
+        client: &mut Client,
+        order: &Order,
+        indices: &Indices,
+    ) -> Result<JobId, Failure> {
         let array = client
             .ask(&Request::OpenArray, LIMIT, |reply| match reply {
                 Reply::ArrayOpened { array } => Some(array),
@@ -155,7 +163,10 @@ impl Submitting<'_> {
             Err(_) => {
                 // It has gone without a word, and so without its folder.
                 let _ = std::fs::remove_dir_all(&path);
-                Err(Failure::new(exit::FAILED, "the job's runner ended before the job was accepted"))
+                Err(Failure::new(
+                    exit::FAILED,
+                    "the job's runner ended before the job was accepted",
+                ))
             }
         }
     }
@@ -165,7 +176,9 @@ impl Submitting<'_> {
         let until = Instant::now() + PATIENCE;
         let mine = || {
             let all = folder::all(self.place).into_iter();
-            all.filter(|(_, record)| self.jobs.contains(&record.id) && record.submitted + 600.0 > detached::wall())
+            all.filter(|(_, record)| {
+                self.jobs.contains(&record.id) && record.submitted + 600.0 > detached::wall()
+            })
         };
         for (_, record) in mine() {
             if let Some(runner) = record.runner.process() {
@@ -193,8 +206,16 @@ fn awaited(selector: &Selector, any: bool, jobs: &[JobStatus], place: &Path) -> 
     let mut known: Vec<&JobStatus> = jobs.iter().filter(takes).collect();
     if matches!(selector, Selector::Name(_)) {
         // A name may have been used before: those that live count, else the last, each with its array.
-        let live: Vec<&JobStatus> = known.iter().filter(|job| job.state != JobState::Ended).copied().collect();
-        let meant = if live.is_empty() { known.last().copied().into_iter().collect() } else { live };
+        let live: Vec<&JobStatus> = known
+            .iter()
+            .filter(|job| job.state != JobState::Ended)
+            .copied()
+            .collect();
+        let meant = if live.is_empty() {
+            known.last().copied().into_iter().collect()
+        } else {
+            live
+        };
         known.retain(|job| {
             let same_array = |other: &&JobStatus| array(other).is_some() && array(other) == array(job);
             meant.iter().any(|other| other.id == job.id) || meant.iter().any(same_array)
@@ -202,11 +223,16 @@ fn awaited(selector: &Selector, any: bool, jobs: &[JobStatus], place: &Path) -> 
     }
     let kept = selector.kept(place);
     if known.is_empty() && kept.is_empty() {
-        return Err(Failure::input(format_args!("there is no job {selector} to wait for")));
+        return Err(Failure::input(format_args!(
+            "there is no job {selector} to wait for"
+        )));
     }
     for (_, record) in kept {
         let told = known.iter().any(|job| job.id == record.id);
-        let same_array = record.wishes.element.is_some_and(|element| known.iter().any(|job| array(job) == Some(element.array)));
+        let same_array = record
+            .wishes
+            .element
+            .is_some_and(|element| known.iter().any(|job| array(job) == Some(element.array)));
         if told || !known.is_empty() && !same_array {
             continue;
         }
@@ -218,7 +244,10 @@ fn awaited(selector: &Selector, any: bool, jobs: &[JobStatus], place: &Path) -> 
             ));
         }
         if let (false, Err(how)) = (any, record.ended_well()) {
-            return Err(Failure::new(exit::FAILED, format_args!("`{}` {how}", record.name)));
+            return Err(Failure::new(
+                exit::FAILED,
+                format_args!("`{}` {how}", record.name),
+            ));
         }
     }
     Ok(known.into_iter().map(|job| After { job: job.id, any }).collect())
@@ -238,7 +267,10 @@ fn print(args: &Args, array: Option<JobId>, jobs: &[JobId]) -> Result<ExitCode, 
     all.sort_by_key(|job| job.id);
     all.dedup_by_key(|job| job.id);
     let Some(first) = all.first() else {
-        return Err(Failure::new(exit::FAILED, format_args!("job {id} has gone already")));
+        return Err(Failure::new(
+            exit::FAILED,
+            format_args!("job {id} has gone already"),
+        ));
     };
     if array.is_none() {
         print_json(&first.document())?;

@@ -398,7 +398,9 @@ impl JobStatus {
             let cause = why.split_once(" was cancelled: ").map_or(why, |(_, cause)| cause);
             return Err(format!("was cancelled: {cause}"));
         };
-        let status = last.status.map_or_else(|| "an unknown status".to_owned(), |status| status.to_string());
+        let status = last
+            .status
+            .map_or_else(|| "an unknown status".to_owned(), |status| status.to_string());
         match last.outcome {
             Some(Outcome::Done) => Ok(()),
             Some(Outcome::Cancelled) => Err("was cancelled".to_owned()),

@@ -25,8 +25,7 @@ impl Owner {
                 gpu.table = gpu.table.frozen().into();
             }
         }
-        let without =
-            |job: &&Job| job.state == JobState::Waiting && self.usable(&job.submission).is_err();
+        let without = |job: &&Job| job.state == JobState::Waiting && self.usable(&job.submission).is_err();
         let refused: Vec<JobId> = self.jobs.values().filter(without).map(|job| job.id).collect();
         for id in refused {
             self.give_up(id, reason.clone(), now);

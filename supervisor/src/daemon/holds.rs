@@ -88,10 +88,27 @@ impl Owner {
             if job.state != JobState::Ended {
                 awaited.push(*after);
             } else if let (false, Err(how)) = (after.any, job.status().ended_well()) {
-                return Err(format!("`{}` {how}", job.submission.name));
+                // A batch counts on the record of each of its jobs: this one is taken, and cancelled.
+                if submission.batch.is_none() {
+                    return Err(format!("`{}` {how}", job.submission.name));
+                }
+                awaited.push(*after);
             }
         }
         Ok(awaited)
+    }
+
+    /// Those before a new job that have ended already have their say on it.
+    pub(super) fn hear_of_ended(&mut self, awaited: &[After]) {
+        for after in awaited {
+            if let Some(job) = self
+                .jobs
+                .get(&after.job)
+                .filter(|job| job.state == JobState::Ended)
+            {
+                self.holds.note_end(job);
+            }
+        }
     }
 
     /// Why a job is held, if it is to be.
@@ -201,7 +218,10 @@ impl Owner {
             .map(|job| job.id)
             .collect();
         for id in held {
-            let free = self.jobs.get(&id).is_some_and(|job| self.hold_of(job, &active).is_none());
+            let free = self
+                .jobs
+                .get(&id)
+                .is_some_and(|job| self.hold_of(job, &active).is_none());
             let Some(job) = self.jobs.get_mut(&id).filter(|_| free) else {
                 continue;
             };

@@ -10,9 +10,7 @@ use super::forecast::Track;
 use super::learnt::Learnt;
 use super::process::ProcessId;
 use super::state::JobRecord;
-use crate::control::{
-    After, AttemptRecord, Figures, Grant, JobState, JobStatus, Outcome, Submission, Unmet,
-};
+use crate::control::{After, AttemptRecord, Figures, Grant, JobState, JobStatus, Outcome, Submission, Unmet};
 use crate::job::page::JobPage;
 use crate::memory::Method;
 use crate::schedule::{Terms, Wish};

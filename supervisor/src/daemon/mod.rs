@@ -24,8 +24,8 @@ use std::time::Duration;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::control::JobState;
-use crate::job::detached::{self, folder};
 use crate::control::paths::{SERVICE_SOCKET, private_socket};
+use crate::job::detached::{self, folder};
 use crate::node::sim::{self, SimulatedGpu};
 use crate::node::{Node, Nvml};
 use crate::schedule::Policy;

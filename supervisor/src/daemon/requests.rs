@@ -115,6 +115,7 @@ impl Owner {
         job.runner_process = ProcessId::of(client.credentials.pid);
         job.page = Some(page);
         tracing::info!(job = %id, name = job.submission.name, mem = job.submission.mem, "submitted");
+        self.hear_of_ended(&awaits);
         job.awaits = awaits;
         job.came = now;
         if let Some(batch) = job
@@ -174,7 +175,11 @@ impl Owner {
             return Ok(());
         };
         let may = |index: usize| usable.is_none_or(|usable| usable.contains(&GpuIndex(index)));
-        let gpus = self.gpus.iter().enumerate().filter(|(index, gpu)| may(*index) && gpu.used != Use::Soft);
+        let gpus = self
+            .gpus
+            .iter()
+            .enumerate()
+            .filter(|(index, gpu)| may(*index) && gpu.used != Use::Soft);
         let mut there: Vec<&str> = gpus
             .flat_map(|(_, gpu)| gpu.table.profiles())
             .map(|profile| profile.name.as_str())
@@ -186,7 +191,10 @@ impl Owner {
         there.dedup();
         Err(match there[..] {
             [] => format!("no GPU here that the job may use has slices of a profile, so none has `{wanted}`"),
-            _ => format!("no GPU here that the job may use has profile `{wanted}`; there are {}", there.join(", ")),
+            _ => format!(
+                "no GPU here that the job may use has profile `{wanted}`; there are {}",
+                there.join(", ")
+            ),
         })
     }
 
@@ -221,7 +229,10 @@ impl Owner {
         for device in devices {
             let found = self.gpus.iter().position(|gpu| gpu.gpu.index == *device);
             let index = found.ok_or_else(|| {
-                format!("--device names GPU {device}, which is none of this node's ({} GPUs)", self.gpus.len())
+                format!(
+                    "--device names GPU {device}, which is none of this node's ({} GPUs)",
+                    self.gpus.len()
+                )
             })?;
             named.push(GpuIndex(index));
         }

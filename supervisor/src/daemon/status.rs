@@ -51,7 +51,10 @@ impl Owner {
 
     pub(super) fn job_status(&self, job: &super::job::Job) -> JobStatus {
         let mut status = job.status();
-        if let Some(why) = Some(job).filter(|job| job.state == JobState::Held).and_then(|job| self.why_held(job)) {
+        if let Some(why) = Some(job)
+            .filter(|job| job.state == JobState::Held)
+            .and_then(|job| self.why_held(job))
+        {
             status.note = Some(why);
         }
         if job.state == JobState::Waiting {

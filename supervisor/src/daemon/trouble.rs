@@ -189,7 +189,10 @@ impl Owner {
         };
         let list = job.submission.visible_devices.as_deref();
         let visible = list.and_then(|list| self.visible(list).ok());
-        let allowed = self.on_devices(&job.submission.wishes.devices, visible).ok().flatten();
+        let allowed = self
+            .on_devices(&job.submission.wishes.devices, visible)
+            .ok()
+            .flatten();
         let could = |index: usize| {
             let may = allowed
                 .as_ref()

@@ -39,8 +39,12 @@ impl FromStr for Indices {
     fn from_str(given: &str) -> Result<Self, String> {
         let wrong = |what: &str, why: &str| format!("`{given}` is no array: `{what}` {why}");
         let number = |text: &str| {
-            text.parse::<u32>()
-                .map_err(|_| wrong(text, "is no index; say A-B, a list such as 1,3,5-7, or A-B:STEP, with %MAX behind"))
+            text.parse::<u32>().map_err(|_| {
+                wrong(
+                    text,
+                    "is no index; say A-B, a list such as 1,3,5-7, or A-B:STEP, with %MAX behind",
+                )
+            })
         };
         let (list, at_once) = match given.split_once('%') {
             None => (given, None),

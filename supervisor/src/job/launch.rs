@@ -74,7 +74,12 @@ pub fn start(launch: Launch<'_>) -> Result<Attempt, CannotStart> {
         .process_group(0);
     if super::outer_attempt().is_some() {
         // The cap of the job that this one runs in, and its place in an array.
-        for theirs in ["MIGM_CAP", "MIGM_ARRAY_JOB", "MIGM_ARRAY_INDEX", "MIGM_ARRAY_COUNT"] {
+        for theirs in [
+            "MIGM_CAP",
+            "MIGM_ARRAY_JOB",
+            "MIGM_ARRAY_INDEX",
+            "MIGM_ARRAY_COUNT",
+        ] {
             command.env_remove(theirs);
         }
     }

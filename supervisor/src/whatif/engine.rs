@@ -9,7 +9,7 @@ use migm_shared::ids::{Incarnation, JobId};
 use super::run::Knowledge;
 use super::{Attempt, End, Outcome, Settings, Workload, bus, parameters};
 use crate::layout::Slot;
-use crate::schedule::{Action, Event, GpuIndex, Need, Scheduler};
+use crate::schedule::{Action, Event, GpuIndex, Need, Scheduler, Terms};
 
 /// What happens at some time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Ord, PartialOrd)]
@@ -84,6 +84,12 @@ struct Live {
     need: u64,
     /// It has been moved: it must be loaded before it goes on.
     moved: bool,
+    /// When it arrived.
+    came: Option<f64>,
+    /// Jobs before it that have not ended.
+    before: usize,
+    /// Jobs after it.
+    after: Vec<usize>,
 }
 
 pub(super) struct Engine<'a> {
@@ -148,6 +154,10 @@ impl<'a> Engine<'a> {
         };
         for (index, job) in load.jobs.iter().enumerate() {
             engine.at(job.arrival, What::Arrive(index));
+            engine.jobs[index].before = job.after.len();
+            for before in &job.after {
+                engine.jobs[before.job].after.push(index);
+            }
         }
         engine
     }
@@ -257,10 +267,7 @@ impl<'a> Engine<'a> {
             | Action::Grow { .. }
             | Action::Shrink { .. }
             | Action::Stay { .. } => {}
-            Action::Refuse { job, .. } => {
-                self.ended += 1;
-                self.outcome.refused.push(index(job));
-            }
+            Action::Refuse { job, .. } => self.refused(index(job)),
         }
         false
     }
@@ -268,10 +275,19 @@ impl<'a> Engine<'a> {
     fn happen(&mut self, what: What) {
         match what {
             What::Arrive(job) => {
+                let live = &mut self.jobs[job];
+                if live.before > 0 || live.came.is_some() {
+                    return;
+                }
+                live.came = Some(self.now);
                 let facts = self.knowledge.facts(&self.load.jobs[job], self.jobs[job].left);
                 self.tell(Event::Facts { job: id(job), facts });
                 let device_bytes = self.jobs[job].need;
                 let need = Need { device_bytes };
+                let terms = self.load.jobs[job].terms.clone();
+                if terms != Terms::default() {
+                    self.tell(Event::Terms { job: id(job), terms });
+                }
                 self.tell(Event::Arrived { job: id(job), need });
             }
             What::Created(slice) => self.tell(Event::Created { slice }),
@@ -417,7 +433,8 @@ impl<'a> Engine<'a> {
                 self.stop(job, End::Done);
                 self.jobs[job].left = 0.0;
                 self.ended += 1;
-                self.outcome.completions[job] = self.now - self.load.jobs[job].arrival;
+                self.outcome.completions[job] = self.now - self.jobs[job].came.unwrap_or(self.now);
+                self.over(job);
                 self.tell(Event::Ended {
                     job: id(job),
                     again: None,
@@ -455,6 +472,36 @@ impl<'a> Engine<'a> {
         }
     }
 
+    /// No slice holds the job, nor will those run that need its good end.
+    fn refused(&mut self, job: usize) {
+        self.ended += 1;
+        self.outcome.refused.push(job);
+        // Not told of it again.
+        self.jobs[job].came = Some(self.now);
+        let needs_it = |after: &usize| {
+            let mut before = self.load.jobs[*after].after.iter();
+            before.any(|before| before.job == job && !before.any)
+        };
+        let lost: Vec<usize> = self.jobs[job].after.iter().copied().filter(needs_it).collect();
+        for lost in lost {
+            if self.jobs[lost].came.is_none() {
+                self.refused(lost);
+            }
+        }
+        self.over(job);
+    }
+
+    /// The job has ended: those that waited for it alone arrive, unless their own time is still to come.
+    fn over(&mut self, job: usize) {
+        for after in std::mem::take(&mut self.jobs[job].after) {
+            let live = &mut self.jobs[after];
+            live.before -= 1;
+            if live.before == 0 && self.load.jobs[after].arrival <= self.now {
+                self.at(self.now, What::Arrive(after));
+            }
+        }
+    }
+
     /// Takes the job off its slice.
     fn stop(&mut self, job: usize, how: End) {
         let Some(running) = self.jobs[job].running else {
@@ -484,7 +531,7 @@ impl<'a> Engine<'a> {
         }
         for other in 0..self.jobs.len() {
             let same = &self.load.jobs[other];
-            let here = same.arrival <= self.now && self.outcome.completions[other].is_nan();
+            let here = self.jobs[other].came.is_some() && self.outcome.completions[other].is_nan();
             if here && same.program == spec.program {
                 if let Some(gpu) = self.jobs[other].running.map(|running| running.gpu) {
                     self.advance(gpu);

@@ -45,7 +45,10 @@ impl Fresh {
     pub fn make(place: &Path) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(place)?;
         let own = fs::Permissions::from_mode(0o700);
-        let folder = tempfile::Builder::new().prefix(FRESH).permissions(own).tempdir_in(place)?;
+        let folder = tempfile::Builder::new()
+            .prefix(FRESH)
+            .permissions(own)
+            .tempdir_in(place)?;
         for file in [out(folder.path()), err(folder.path())] {
             fs::File::create_new(file)?;
         }
@@ -112,8 +115,7 @@ pub fn explanation(folder: &Path) -> Option<Explanation> {
 /// What is known of the job in `folder`, as of now; `None` where there is none, or one of another version.
 #[must_use]
 pub fn read(folder: &Path) -> Option<Record> {
-    let as_written =
-        || get::<Record>(&folder.join("job.json")).filter(|record| record.version == VERSION);
+    let as_written = || get::<Record>(&folder.join("job.json")).filter(|record| record.version == VERSION);
     let record = as_written()?;
     if record.end.is_some() || record.runner.lives() {
         return Some(record);
@@ -145,14 +147,21 @@ pub fn all(place: &Path) -> Vec<(PathBuf, Record)> {
         .filter(|folder| number(folder).is_some())
         .filter_map(|folder| Some((folder.clone(), read(&folder)?)))
         .collect();
-    found.sort_by(|(_, a), (_, b)| (a.submitted, a.id).partial_cmp(&(b.submitted, b.id)).unwrap_or(std::cmp::Ordering::Equal));
+    found.sort_by(|(_, a), (_, b)| {
+        (a.submitted, a.id)
+            .partial_cmp(&(b.submitted, b.id))
+            .unwrap_or(std::cmp::Ordering::Equal)
+    });
     found
 }
 
 /// The highest number of a job that is kept; 0 without any.
 #[must_use]
 pub fn highest(place: &Path) -> u64 {
-    folders(place).filter_map(|folder| number(&folder)).max().unwrap_or(0)
+    folders(place)
+        .filter_map(|folder| number(&folder))
+        .max()
+        .unwrap_or(0)
 }
 
 /// Removes the folders of the oldest ended jobs, down to `most` jobs and `most_bytes` bytes, and what killed commands
@@ -171,7 +180,11 @@ pub fn prune(place: &Path, most: usize, most_bytes: u64) {
         }
     }
     let is_stale = |folder: &PathBuf| {
-        let age = || SystemTime::now().duration_since(fs::metadata(folder).ok()?.modified().ok()?).ok();
+        let age = || {
+            SystemTime::now()
+                .duration_since(fs::metadata(folder).ok()?.modified().ok()?)
+                .ok()
+        };
         let name = folder.file_name().unwrap_or_default().to_string_lossy();
         name.starts_with(FRESH) && age().is_some_and(|age| age > STALE)
     };
@@ -246,7 +259,12 @@ pub(crate) mod tests {
             put_in(place, &record(id, "job"), 1000);
         }
         assert_eq!(highest(place), 6);
-        let ids = || all(place).iter().map(|(_, record)| record.id.0).collect::<Vec<_>>();
+        let ids = || {
+            all(place)
+                .iter()
+                .map(|(_, record)| record.id.0)
+                .collect::<Vec<_>>()
+        };
         prune(place, 4, 1 << 20);
         assert_eq!(ids(), [1, 3, 4, 5, 6]);
         prune(place, 4, 3200);

@@ -75,4 +75,3 @@ fn settle_in(null: &File, out: &File, err: &File, pipe: RawFd) -> io::Result<()>
     nix::sys::prctl::set_name(NAME)?;
     Ok(())
 }
-

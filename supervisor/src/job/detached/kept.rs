@@ -141,7 +141,9 @@ impl Kept {
         if same {
             return Ok(());
         }
-        let lines = attempts.iter().map(|attempt| AttemptLine::new(attempt, submitted, clock));
+        let lines = attempts
+            .iter()
+            .map(|attempt| AttemptLine::new(attempt, submitted, clock));
         record.attempts = lines.collect();
         if record.state != state {
             record.state = state;
@@ -173,7 +175,9 @@ impl Kept {
             return std::fs::remove_dir_all(&self.folder);
         };
         let last = attempts.last();
-        let lines = attempts.iter().map(|attempt| AttemptLine::new(attempt, submitted, clock));
+        let lines = attempts
+            .iter()
+            .map(|attempt| AttemptLine::new(attempt, submitted, clock));
         record.attempts = lines.collect();
         record.state = JobState::Ended;
         record.since = wall();

@@ -37,7 +37,11 @@ const VERSION: u32 = 1;
 /// neither that nor a home is set.
 #[must_use]
 pub fn place() -> Option<PathBuf> {
-    let given = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let given = |name: &str| {
+        std::env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
     given("MIGM_JOBS").or_else(|| {
         let state = given("XDG_STATE_HOME").filter(|path| path.is_absolute());
         let folder = state.or_else(|| given("HOME").map(|home| home.join(".local/state")))?;

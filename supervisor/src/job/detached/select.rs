@@ -126,11 +126,21 @@ mod tests {
         again.nonce = 99;
         again.submitted = 3.5;
         let ids = |given: &str, all: &[Record]| {
-            let all = all.iter().map(|record| (PathBuf::new(), record.clone())).collect();
+            let all = all
+                .iter()
+                .map(|record| (PathBuf::new(), record.clone()))
+                .collect();
             let found = selector(given).of(all);
-            found.iter().map(|(_, record)| record.shown_id().to_string()).collect::<Vec<_>>()
+            found
+                .iter()
+                .map(|(_, record)| record.shown_id().to_string())
+                .collect::<Vec<_>>()
         };
-        assert_eq!(ids("3", &all), ["3_0", "3_1"], "the array is younger than the job of that number");
+        assert_eq!(
+            ids("3", &all),
+            ["3_0", "3_1"],
+            "the array is younger than the job of that number"
+        );
         assert_eq!(ids("3_1", &all), ["3_1"]);
         assert_eq!(ids("4", &all), ["3_0", "3_1"][..1]);
         assert_eq!(ids("one", &all), ["3_0", "3_1"]);

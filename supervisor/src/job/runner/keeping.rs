@@ -39,7 +39,9 @@ impl Runner {
         if let Some(kept) = &mut self.kept
             && let Err(error) = kept.note(state, &self.attempts, self.submitted, &clock)
         {
-            say(format_args!("cannot write down that the job is {state:?}: {error}"));
+            say(format_args!(
+                "cannot write down that the job is {state:?}: {error}"
+            ));
         }
     }
 
