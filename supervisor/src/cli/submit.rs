@@ -24,6 +24,9 @@ use crate::job::{self, Order, say};
 /// How long a runner whose job is not wanted any more may take to end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// A request holds no more jobs to wait for.
+const MOST_BEFORE: usize = 10_000;
+
 /// Run a program as `run` does, detached from this shell, and print the number of its job
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -70,6 +73,12 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
                 .extend(awaited(selector, any, &node.jobs, &place)?);
         }
     }
+    if order.wishes.after.len() > MOST_BEFORE {
+        return Err(Failure::input(format_args!(
+            "the job is to wait for {} others, and {MOST_BEFORE} are the most",
+            order.wishes.after.len()
+        )));
+    }
     let mut batch = Submitting {
         place: &place,
         clock: clock(&node),
@@ -89,7 +98,10 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
             }
         },
     };
-    print(args, array, &batch.jobs)
+    print(args, array, &batch.jobs)?;
+    // Whoever waits for the number has it by now.
+    folder::prune(&place, folder::KEPT, folder::KEPT_BYTES);
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Jobs on their way to the supervisor.
@@ -253,13 +265,12 @@ fn awaited(selector: &Selector, any: bool, jobs: &[JobStatus], place: &Path) -> 
     Ok(known.into_iter().map(|job| After { job: job.id, any }).collect())
 }
 
-fn print(args: &Args, array: Option<JobId>, jobs: &[JobId]) -> Result<ExitCode, Failure> {
+fn print(args: &Args, array: Option<JobId>, jobs: &[JobId]) -> Result<(), Failure> {
     let Some(id) = array.or(jobs.first().copied()) else {
         return Err(Failure::new(exit::FAILED, "no job was submitted"));
     };
     if !args.json {
-        print_text(&format!("{id}\n"))?;
-        return Ok(ExitCode::SUCCESS);
+        return print_text(&format!("{id}\n"));
     }
     let mut all = gather(&args.options.wanted())?;
     // The last of a number is the one.
@@ -273,8 +284,7 @@ fn print(args: &Args, array: Option<JobId>, jobs: &[JobId]) -> Result<ExitCode, 
         ));
     };
     if array.is_none() {
-        print_json(&first.document())?;
-        return Ok(ExitCode::SUCCESS);
+        return print_json(&first.document());
     }
     #[derive(Serialize)]
     struct Array<'a> {
@@ -292,6 +302,5 @@ fn print(args: &Args, array: Option<JobId>, jobs: &[JobId]) -> Result<ExitCode, 
         profile: None,
         attempts: [],
         jobs: all.iter().map(Known::document).collect(),
-    })?;
-    Ok(ExitCode::SUCCESS)
+    })
 }

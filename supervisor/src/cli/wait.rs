@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::logs::kept;
 use super::{Failure, exit};
 use crate::control::ShownId;
-use crate::job::detached::{Selector, folder};
+use crate::job::detached::{How, Selector, folder};
 
 /// Between two looks at the jobs' records.
 const LOOK: Duration = Duration::from_millis(100);
@@ -37,7 +37,12 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
             })?;
         };
         if status == 0 {
-            status = end.status.unwrap_or(1);
+            // A program that is cancelled may still end with 0.
+            status = match (end.how, end.status) {
+                (How::Done, _) => 0,
+                (_, None | Some(0)) => 1,
+                (_, Some(status)) => status,
+            };
         }
     }
     Ok(ExitCode::from(u8::try_from(status & 0xff).unwrap_or(u8::MAX)))

@@ -289,3 +289,43 @@ impl Job {
         !self.processes.is_empty() || self.leader.is_some_and(ProcessId::group_lives)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::Wishes;
+
+    #[test]
+    fn the_scheduler_hears_whose_a_job_is_and_what_is_asked_for() {
+        let terms = |wishes: Wishes| {
+            let submission = Submission {
+                name: "job".into(),
+                command: Vec::new(),
+                mem: None,
+                iterations: None,
+                movable: true,
+                visible_devices: None,
+                use_existing: false,
+                batch: None,
+                part: None,
+                nonce: 1,
+                runner: 1,
+                wishes,
+            };
+            Job::new(JobId(1), submission, 1000).terms()
+        };
+        let usual = terms(Wishes::default());
+        assert_eq!((usual.user, usual.priority, usual.wish), (1000, 0, Wish::Any));
+        let one = terms(Wishes {
+            priority: -2,
+            profile: Some("2g.10gb".into()),
+            ..Wishes::default()
+        });
+        assert_eq!((one.priority, one.wish), (-2, Wish::Profile("2g.10gb".into())));
+        let alone = terms(Wishes {
+            exclusive: true,
+            ..Wishes::default()
+        });
+        assert_eq!(alone.wish, Wish::Exclusive);
+    }
+}

@@ -4,6 +4,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, PipeReader, PipeWriter, Write};
 use std::os::fd::{AsRawFd, RawFd};
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 
 use nix::sys::wait::waitpid;
@@ -43,7 +44,10 @@ pub fn start(folder: &Path, runner: impl FnOnce(PipeWriter) -> u8) -> io::Result
             match unsafe { fork() } {
                 Ok(ForkResult::Child) if apart => {
                     let ready = settle_in(&null, &out, &err, writer.as_raw_fd());
-                    end(ready.map_or(1, |()| runner(writer)))
+                    // A panic must not unwind into what the command would do next: this is not that process.
+                    let ended =
+                        std::panic::catch_unwind(AssertUnwindSafe(|| ready.map_or(1, |()| runner(writer))));
+                    end(ended.unwrap_or(101))
                 }
                 Ok(ForkResult::Parent { .. }) if apart => end(0),
                 _ => end(1),

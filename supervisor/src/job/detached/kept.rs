@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use migm_shared::ids::JobId;
 use serde::{Deserialize, Serialize};
 
-use super::folder::{self, KEPT, KEPT_BYTES};
+use super::folder;
 use super::{End, How, Record, VERSION, wall};
 use crate::control::{AttemptRecord, Explanation, JobState, Submission};
 use crate::job::JobError;
@@ -105,8 +105,10 @@ impl Kept {
             end: None,
         };
         folder::write(&self.folder, &record)?;
+        // Only what somebody has heard of is kept.
+        self.tell(&Told::Accepted { job, notice })?;
         self.record = Some(record);
-        self.tell(&Told::Accepted { job, notice })
+        Ok(())
     }
 
     fn tell(&mut self, what: &Told) -> io::Result<()> {
@@ -212,9 +214,6 @@ impl Kept {
         folder::write(&self.folder, record)?;
         if let Some(explained) = explained {
             folder::write_explanation(&self.folder, explained)?;
-        }
-        if let Some(place) = self.folder.parent() {
-            folder::prune(place, KEPT, KEPT_BYTES);
         }
         Ok(())
     }
