@@ -149,7 +149,7 @@ pub(super) struct Document<'a> {
     id: ShownId,
     name: &'a str,
     user: String,
-    state: &'static str,
+    pub state: &'static str,
     /// Of the last attempt.
     profile: Option<&'a str>,
     /// Times since the submission, of a job in the foreground since its first attempt.

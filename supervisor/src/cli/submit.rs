@@ -79,26 +79,26 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
             order.wishes.after.len()
         )));
     }
-    let mut batch = Submitting {
+    let mut submitting = Submitting {
         place: &place,
         clock: clock(&node),
         jobs: Vec::new(),
     };
     let array = match &args.array {
         None => {
-            batch.submit(&order)?;
+            submitting.submit(&order)?;
             None
         }
-        Some(indices) => match batch.submit_all(&mut client, &order, indices) {
+        Some(indices) => match submitting.submit_all(&mut client, &order, indices) {
             Ok(array) => Some(array),
             Err(failure) => {
                 drop(client);
-                batch.take_back();
+                submitting.take_back();
                 return Err(failure);
             }
         },
     };
-    print(args, array, &batch.jobs)?;
+    print(args, array, &submitting.jobs)?;
     // Whoever waits for the number has it by now.
     folder::prune(&place, folder::KEPT, folder::KEPT_BYTES);
     Ok(ExitCode::SUCCESS)
@@ -298,7 +298,8 @@ fn print(args: &Args, array: Option<JobId>, jobs: &[JobId]) -> Result<(), Failur
     print_json(&Array {
         id,
         name: &first.name,
-        state: "submitted",
+        // That of its first job: a whole array has none.
+        state: first.document().state,
         profile: None,
         attempts: [],
         jobs: all.iter().map(Known::document).collect(),

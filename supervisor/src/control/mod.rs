@@ -321,6 +321,8 @@ pub enum Reply {
     Withdrawn {
         /// One line for people.
         reason: String,
+        /// Nobody has been told that there is such a job: nothing of it is to be kept.
+        unheard: bool,
     },
 }
 

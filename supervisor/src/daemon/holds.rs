@@ -73,7 +73,8 @@ impl Owner {
         };
         let jobs: Vec<JobId> = self.jobs.values().filter(is_of).map(|job| job.id).collect();
         for job in jobs {
-            self.call_off(job, "its array was not submitted in full".to_owned(), now);
+            let reason = "its array was not submitted in full".to_owned();
+            self.call_off(job, reason, true, now);
         }
     }
 
@@ -196,15 +197,18 @@ impl Owner {
             self.changed(job);
         }
         for (job, reason) in lost {
-            self.call_off(job, reason, now);
+            self.call_off(job, reason, false, now);
         }
     }
 
     /// Cancels a held job for a reason of ours.
-    fn call_off(&mut self, id: JobId, reason: String, now: f64) {
+    fn call_off(&mut self, id: JobId, reason: String, unheard: bool, now: f64) {
         tracing::info!(job = %id, reason, "cancelled");
-        let said = reason.clone();
-        self.tell_runner(id, Reply::Withdrawn { reason: said });
+        let told = Reply::Withdrawn {
+            reason: reason.clone(),
+            unheard,
+        };
+        self.tell_runner(id, told);
         self.withdraw(id, &reason, now);
     }
 

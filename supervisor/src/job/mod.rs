@@ -114,6 +114,9 @@ pub enum JobError {
     /// The job was cancelled before it had a slice, for this reason.
     #[error("the job was cancelled before it ran: {0}")]
     Withdrawn(String),
+    /// The job was cancelled before anybody had heard of it.
+    #[error("the job was cancelled before it ran: {0}")]
+    Unheard(String),
     /// The record of a detached job cannot be written.
     #[error("cannot keep the job's record: {0}")]
     Keep(std::io::Error),

@@ -2,7 +2,8 @@
 //!
 //! 1. The batch is opened with a supervisor, which numbers it and tells of each change from there on.
 //! 2. One runner process a job is started, `migm run --batch ID`, in the order of the file. The next one
-//!    waits until the supervisor has told of the one before, so that the order of submission is the file's.
+//!    waits until the supervisor has told of the one before, so that the order of submission is the file's, but for jobs
+//!    that come after later ones: these are first. Each is told the numbers of those before it, and of its array.
 //! 3. The batch is started: makespan and energy count from here. Jobs with an arrival time follow then.
 //! 4. Signals to the batch go to all its runners, and through them to the jobs.
 //! 5. When the supervisor says that all jobs have ended, its summary is the result.

@@ -154,7 +154,7 @@ impl Kept {
         folder::write(&self.folder, record)
     }
 
-    /// The job is over. One that was never accepted leaves nothing, and whoever waits hears why.
+    /// The job is over. One that was never accepted, or that nobody has heard of, leaves nothing; whoever waits hears why.
     ///
     /// # Errors
     /// The record cannot be written.
@@ -176,6 +176,9 @@ impl Kept {
             }
             return std::fs::remove_dir_all(&self.folder);
         };
+        if let Err(JobError::Unheard(_)) = end {
+            return std::fs::remove_dir_all(&self.folder);
+        }
         let last = attempts.last();
         let lines = attempts
             .iter()

@@ -84,7 +84,8 @@ impl Runner {
                 Stage::Waiting | Stage::Reported { .. } => self.end_without_more(JobError::Cancelled)?,
                 Stage::Running(_) | Stage::Over(_) => {}
             },
-            Reply::Withdrawn { reason } => match self.stage {
+            Reply::Withdrawn { reason, unheard } => match self.stage {
+                Stage::Waiting if unheard => return Err(JobError::Unheard(reason)),
                 Stage::Waiting | Stage::Reported { .. } => {
                     self.end_without_more(JobError::Withdrawn(reason))?;
                 }
