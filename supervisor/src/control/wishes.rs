@@ -6,7 +6,7 @@ use bincode::{Decode, Encode};
 use migm_shared::ids::JobId;
 use serde::{Deserialize, Serialize};
 
-/// See the [module](self). The default asks for nothing.
+/// What a user asks for. The default asks for nothing.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Encode, Decode, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Wishes {

@@ -5,7 +5,7 @@
 //! 1. The event loop ([`event_loop`]) accepts the runner's connection ([`connection`]) and hands its
 //!    `Submit`, with the mapped counter page, to the [`owner`]. The owner is plain state: it does
 //!    no I/O, and each event leaves orders and outputs behind.
-//!    A job that waits for others is held back there first ([`holds`]).
+//!    A job that waits for others is held back there first (`holds.rs`).
 //! 2. The scheduler says `Create`. The state file ([`state`]) is written first, then the order goes to the
 //!    GPU's own thread ([`machine`], [`tend`]), so that no frame waits for it.
 //! 3. The slice has been read back: `Created`, then `Grant`, which is in the state file before the runner

@@ -89,7 +89,7 @@ pub fn write(folder: &Path, record: &Record) -> io::Result<()> {
 /// Writes what was decided on the job.
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub fn write_explanation(folder: &Path, explanation: &Explanation) -> io::Result<()> {
     put(folder, "explained.json", explanation)
 }

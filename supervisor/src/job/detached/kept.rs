@@ -167,6 +167,8 @@ impl Kept {
         explained: Option<&Explanation>,
     ) -> io::Result<()> {
         let Some(record) = &mut self.record else {
+            // First: whoever hears of it finds nothing left.
+            let removed = std::fs::remove_dir_all(&self.folder);
             if let Err(error) = end {
                 let told = Told::Refused {
                     reason: error.to_string(),
@@ -174,7 +176,7 @@ impl Kept {
                 };
                 self.tell(&told)?;
             }
-            return std::fs::remove_dir_all(&self.folder);
+            return removed;
         };
         if let Err(JobError::Unheard(_)) = end {
             return std::fs::remove_dir_all(&self.folder);
