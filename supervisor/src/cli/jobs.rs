@@ -191,32 +191,33 @@ pub(super) fn clock(node: &NodeStatus) -> Clock {
 /// supervisors of the latter tell. Without any supervisor the runners' word stands.
 pub(super) fn gather(wanted: &Wanted) -> Result<Vec<Known>, Failure> {
     let mut kept = detached::place().map_or_else(Vec::new, |place| folder::all(&place));
-    let others = kept.iter().filter(|(_, record)| record.is_live());
-    let mut places: Vec<Vec<PathBuf>> = vec![wanted.any_places()];
-    places.extend(others.map(|(_, record)| vec![record.socket.clone()]));
-    let (mut asked, mut found) = (BTreeSet::new(), Vec::new());
-    for place in places {
-        if place.iter().all(|path| asked.contains(path)) {
-            continue;
+    let live = kept.iter().filter(|(_, record)| record.is_live());
+    let others: BTreeSet<PathBuf> = live.map(|(_, record)| record.socket.clone()).collect();
+    let mut found = Vec::new();
+    let mut told_by = match Client::first_of(&wanted.any_places()) {
+        Ok(mut client) => {
+            let node = told(&mut client).map_err(Failure::no_gpu)?;
+            Some((client.path().to_owned(), node))
         }
-        let mut client = match Client::first_of(&place) {
-            Ok(client) => client,
-            Err(ClientError::NoSupervisor(_)) => continue,
-            Err(error) => return Err(Failure::no_gpu(error)),
-        };
-        let socket = client.path().to_owned();
-        asked.extend(place);
-        if !asked.insert(socket.clone()) && found.iter().any(|job: &Known| job.socket == socket) {
-            continue;
+        Err(ClientError::NoSupervisor(_)) => None,
+        Err(error) => return Err(Failure::no_gpu(error)),
+    };
+    let first = told_by.as_ref().map(|(socket, _)| socket.clone());
+    let mut others = others.into_iter().filter(|socket| Some(socket) != first.as_ref());
+    loop {
+        if let Some((socket, node)) = told_by.take() {
+            for job in &node.jobs {
+                let is_it = |(_, record): &(PathBuf, Record)| record.id == job.id && record.socket == socket;
+                let mine = kept.iter().rposition(is_it).map(|at| kept.remove(at));
+                found.push(Known::of_status(job, &clock(&node), socket.clone(), mine));
+            }
         }
-        let node = told(&mut client).map_err(Failure::no_gpu)?;
-        for job in &node.jobs {
-            let at = kept
-                .iter()
-                .rposition(|(_, record)| record.id == job.id && record.socket == socket);
-            let mine = at.map(|at| kept.remove(at));
-            found.push(Known::of_status(job, &clock(&node), socket.clone(), mine));
-        }
+        let Some(socket) = others.next() else { break };
+        // One that does not answer is between two lives, and the runners know their jobs.
+        told_by = Client::connect(&socket)
+            .and_then(|mut client| told(&mut client))
+            .ok()
+            .map(|node| (socket, node));
     }
     found.extend(
         kept.into_iter()

@@ -49,7 +49,7 @@ pub(super) struct Options {
     #[arg(long, conflicts_with = "profile")]
     exclusive: bool,
     /// On these GPUs only, by their numbers, of those that `CUDA_VISIBLE_DEVICES` leaves
-    #[arg(long, value_name = "I", value_delimiter = ',')]
+    #[arg(long, value_name = "I,...", value_delimiter = ',')]
     device: Vec<u32>,
     /// Use idle slices that others have made
     #[arg(long)]

@@ -295,6 +295,35 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_comes_before_what_stays_when_jobs_are_put_in_order() {
+        let job = |name: &str, arrival: f64, after: &[usize]| {
+            let row = Row {
+                line: 1,
+                job: name.into(),
+                arrival,
+                work: 1.0,
+                workload: "any".into(),
+            };
+            let before = after.iter().map(|&job| Before { job, any: false });
+            Job {
+                after: before.collect(),
+                ..tables::unknown(&row, 0, &[])
+            }
+        };
+        let mut jobs = vec![job("c", 9.0, &[1, 2]), job("b", 5.0, &[2]), job("a", 0.0, &[])];
+        by_arrival(&mut jobs);
+        let names: Vec<&str> = jobs.iter().map(|job| job.name.as_str()).collect();
+        let after: Vec<Vec<usize>> = jobs
+            .iter()
+            .map(|job| job.after.iter().map(|before| before.job).collect())
+            .collect();
+        assert_eq!(
+            (names, after),
+            (vec!["a", "b", "c"], vec![vec![], vec![0], vec![1, 0]])
+        );
+    }
+
+    #[test]
     fn the_number_of_a_copy_is_no_part_of_the_program() {
         assert_eq!(program("resnet_train128-12"), "resnet_train128");
         assert_eq!(program("a-b"), "a-b");

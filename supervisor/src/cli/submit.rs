@@ -35,11 +35,11 @@ pub struct Args {
     /// One job for each of these indices, which it finds in `MIGM_ARRAY_INDEX`; with %MAX, so many at once
     #[arg(long, value_name = "A-B|LIST[%MAX]", conflicts_with = "report")]
     array: Option<Indices>,
-    /// Begin when these jobs have ended well; if one does not, the job is cancelled
-    #[arg(long, value_name = "NAME|ID", value_delimiter = ',')]
+    /// Begin when these jobs (numbers or names) have ended well; if one does not, the job is cancelled
+    #[arg(long, value_name = "JOB,...", value_delimiter = ',')]
     after: Vec<Selector>,
     /// Begin when these jobs have ended, however they did
-    #[arg(long, value_name = "NAME|ID", value_delimiter = ',')]
+    #[arg(long, value_name = "JOB,...", value_delimiter = ',')]
     after_any: Vec<Selector>,
     /// One JSON document
     #[arg(long)]

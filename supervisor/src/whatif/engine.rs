@@ -11,6 +11,8 @@ use super::{Attempt, End, Outcome, Settings, Workload, bus, parameters};
 use crate::layout::Slot;
 use crate::schedule::{Action, Event, GpuIndex, Need, Scheduler, Terms};
 
+mod before;
+
 /// What happens at some time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Ord, PartialOrd)]
 enum What {
@@ -468,36 +470,6 @@ impl<'a> Engine<'a> {
                 self.settle(running.gpu);
                 let need = Need { device_bytes: need };
                 self.tell(Event::Forecast { job: id(job), need });
-            }
-        }
-    }
-
-    /// No slice holds the job, nor will those run that need its good end.
-    fn refused(&mut self, job: usize) {
-        self.ended += 1;
-        self.outcome.refused.push(job);
-        // Not told of it again.
-        self.jobs[job].came = Some(self.now);
-        let needs_it = |after: &usize| {
-            let mut before = self.load.jobs[*after].after.iter();
-            before.any(|before| before.job == job && !before.any)
-        };
-        let lost: Vec<usize> = self.jobs[job].after.iter().copied().filter(needs_it).collect();
-        for lost in lost {
-            if self.jobs[lost].came.is_none() {
-                self.refused(lost);
-            }
-        }
-        self.over(job);
-    }
-
-    /// The job has ended: those that waited for it alone arrive, unless their own time is still to come.
-    fn over(&mut self, job: usize) {
-        for after in std::mem::take(&mut self.jobs[job].after) {
-            let live = &mut self.jobs[after];
-            live.before -= 1;
-            if live.before == 0 && self.load.jobs[after].arrival <= self.now {
-                self.at(self.now, What::Arrive(after));
             }
         }
     }
