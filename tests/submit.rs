@@ -150,6 +150,10 @@ fn a_job_is_submitted_listed_followed_and_explained_after_all_have_gone() {
         "{next} after {id}"
     );
     assert!(run(&place, &["wait", &next]).status.success());
+    let files = json(&run(&place, &["logs", "--json", &id]));
+    assert_eq!((files["id"].to_string(), &files["state"]), (id, &"ended".into()));
+    let err = std::fs::read_to_string(files["err"].as_str().unwrap()).unwrap();
+    assert_eq!(err, "bad\n");
 }
 
 #[test]
@@ -386,4 +390,27 @@ fn an_array_whose_command_is_killed_meanwhile_is_nobodys() {
         named.next().is_none().then_some(())
     });
     assert!(!place.path().join("ran").exists());
+}
+
+#[test]
+fn a_job_gets_the_gpu_that_its_user_names_of_those_that_are_visible() {
+    let place = Place::simulated(&["--gpu", "a100-40gb:2", "--mig", "--time-scale", "0.05"]);
+    let go = until_file(place.path(), "go");
+    let id = submit(&place, &["--device", "1"], &go);
+    until(&place, &id, "running");
+    let status = json(&run(&place, &["status", "--json"]));
+    let busy = |gpu: usize| status["gpus"][gpu]["slices"].as_array().unwrap().len();
+    assert_eq!((busy(0), busy(1)), (0, 1), "{status}");
+    let hidden = place
+        .migm(&["submit", "--device", "1", "--", "true"])
+        .env("CUDA_VISIBLE_DEVICES", "0")
+        .output()
+        .unwrap();
+    let line = String::from_utf8(hidden.stderr).unwrap();
+    assert_eq!(
+        line,
+        "migm: --device names no GPU that CUDA_VISIBLE_DEVICES leaves\n"
+    );
+    touch(&place, "go");
+    assert!(run(&place, &["wait", &id]).status.success());
 }

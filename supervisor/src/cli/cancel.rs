@@ -17,7 +17,7 @@ pub struct Args {
     /// The jobs: numbers, as 7 or 7_2, or names; the number of an array means all of it
     #[arg(value_name = "JOB", required = true)]
     jobs: Vec<Selector>,
-    /// One JSON document: the jobs as they were
+    /// One JSON document: the job as it was, of several `jobs[]`
     #[arg(long)]
     json: bool,
     /// Of the private supervisor of this simulated GPU
@@ -51,8 +51,14 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
         struct List<'a> {
             jobs: Vec<Document<'a>>,
         }
-        let jobs = meant.iter().map(Known::document).collect();
-        print_json(&List { jobs })?;
+        let mut jobs: Vec<Document> = meant.iter().map(Known::document).collect();
+        match jobs.pop() {
+            Some(only) if jobs.is_empty() => print_json(&only)?,
+            last => {
+                jobs.extend(last);
+                print_json(&List { jobs })?;
+            }
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

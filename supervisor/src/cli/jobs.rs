@@ -64,7 +64,8 @@ impl Known {
         self.state == JobState::Ended
     }
 
-    fn of_record(folder: PathBuf, record: Record) -> Self {
+    /// As its runner has it.
+    pub fn of_record(folder: PathBuf, record: Record) -> Self {
         let end = record.end.clone();
         Self {
             id: record.id,

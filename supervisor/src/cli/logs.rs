@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::{Failure, exit};
+use serde::Serialize;
+
+use super::jobs::{Document, Known};
+use super::{Failure, exit, print_json};
 use crate::job::detached::{self, Record, Selector, folder};
 
 /// Between two looks at a log that is followed.
@@ -24,6 +27,18 @@ pub struct Args {
     /// Standard error instead, with what its runner says
     #[arg(long)]
     err: bool,
+    /// One JSON document: the job, and the files that hold its output
+    #[arg(long, conflicts_with_all = ["follow", "err"])]
+    json: bool,
+}
+
+/// A job, and where its output is.
+#[derive(Debug, Serialize)]
+struct Files<'a> {
+    #[serde(flatten)]
+    job: Document<'a>,
+    out: PathBuf,
+    err: PathBuf,
 }
 
 /// The detached jobs that are meant, with their folders.
@@ -53,7 +68,17 @@ pub(super) fn kept_one(selector: &Selector) -> Result<(PathBuf, Record), Failure
 }
 
 pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
-    let (folder, _) = kept_one(&args.job)?;
+    let (folder, record) = kept_one(&args.job)?;
+    if args.json {
+        let job = Known::of_record(folder.clone(), record);
+        let files = Files {
+            job: job.document(),
+            out: folder::out(&folder),
+            err: folder::err(&folder),
+        };
+        print_json(&files)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let path = if args.err {
         folder::err(&folder)
     } else {
