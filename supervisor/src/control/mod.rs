@@ -64,6 +64,27 @@ pub struct Submission {
     pub wishes: Wishes,
 }
 
+#[cfg(test)]
+impl Submission {
+    /// One of which nothing is said.
+    pub(crate) fn plain() -> Self {
+        Self {
+            name: "job".into(),
+            command: Vec::new(),
+            mem: None,
+            iterations: None,
+            movable: true,
+            visible_devices: None,
+            use_existing: false,
+            batch: None,
+            part: None,
+            nonce: 1,
+            runner: 1,
+            wishes: Wishes::default(),
+        }
+    }
+}
+
 /// The right of one job to one slice, and what its processes need to find it.
 #[derive(Clone, Debug, PartialEq, Encode, Decode, Serialize, Deserialize)]
 pub struct Grant {

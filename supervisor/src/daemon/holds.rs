@@ -37,8 +37,8 @@ impl Holds {
     }
 }
 
-/// How many jobs of each array have a slice or wait for one.
-type Active = HashMap<JobId, u32>;
+/// How many jobs of each array have a slice or wait for one. By user too: nobody's jobs count for another's array.
+type Active = HashMap<(u32, JobId), u32>;
 
 impl Owner {
     pub(super) fn open_array(&mut self, peer: Peer) {
@@ -125,7 +125,7 @@ impl Owner {
                 JobState::Waiting | JobState::Running | JobState::Moving
             );
             if let Some(element) = job.submission.wishes.element.filter(|_| is_active) {
-                *active.entry(element.array).or_default() += 1;
+                *active.entry((job.uid, element.array)).or_default() += 1;
             }
         }
         active
@@ -152,7 +152,7 @@ impl Owner {
         if self.holds.opening.contains_key(&element.array) {
             return Some("its array is being submitted".to_owned());
         }
-        let count = active.get(&element.array).copied().unwrap_or(0);
+        let count = active.get(&(job.uid, element.array)).copied().unwrap_or(0);
         let most = element.at_once.filter(|most| count >= *most)?;
         Some(format!("{most} of its array at once, and so many are under way"))
     }
@@ -232,7 +232,7 @@ impl Owner {
             job.state = JobState::Waiting;
             job.came = now;
             if let Some(element) = job.submission.wishes.element {
-                *active.entry(element.array).or_default() += 1;
+                *active.entry((job.uid, element.array)).or_default() += 1;
             }
             self.changed(id);
             self.queue(id, now);

@@ -299,18 +299,8 @@ mod tests {
     fn the_scheduler_hears_whose_a_job_is_and_what_is_asked_for() {
         let terms = |wishes: Wishes| {
             let submission = Submission {
-                name: "job".into(),
-                command: Vec::new(),
-                mem: None,
-                iterations: None,
-                movable: true,
-                visible_devices: None,
-                use_existing: false,
-                batch: None,
-                part: None,
-                nonce: 1,
-                runner: 1,
                 wishes,
+                ..Submission::plain()
             };
             Job::new(JobId(1), submission, 1000).terms()
         };

@@ -293,7 +293,7 @@ impl Owner {
 
     /// Tells the scheduler of the GPUs that a job may use, where not all, and of what its user asks for.
     pub(super) fn restrict(&mut self, job: JobId, now: f64) {
-        let Some(known) = self.jobs.get(&job) else {
+        let Some(known) = self.jobs.get(&job).filter(|job| job.state != JobState::Ended) else {
             return;
         };
         let terms = known.terms();

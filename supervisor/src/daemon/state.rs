@@ -284,6 +284,36 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_before_jobs_waited_for_others_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state.json");
+        let mut state = State::fresh(5, 6, 7);
+        state.jobs.push(JobRecord {
+            id: JobId(4),
+            submission: Submission::plain(),
+            uid: 0,
+            state: JobState::Waiting,
+            attempts: Vec::new(),
+            grant: None,
+            leader: None,
+            need: 0,
+            unaccounted: None,
+            figures: Figures::default(),
+            predicted: None,
+            note: None,
+            awaits: Vec::new(),
+            came: 0.0,
+        });
+        let mut before = serde_json::to_value(&state).unwrap();
+        let job = before["jobs"][0].as_object_mut().unwrap();
+        assert!(job.remove("awaits").is_some() && job.remove("came").is_some());
+        let submission = job["submission"].as_object_mut().unwrap();
+        assert!(submission.remove("wishes").is_some());
+        fs::write(&path, before.to_string()).unwrap();
+        assert_eq!(State::read(&path).unwrap(), state);
+    }
+
+    #[test]
     fn another_version_is_refused_by_number_and_kept() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state.json");
