@@ -92,7 +92,12 @@ fn a_bad_batch_file_is_refused_with_line_and_column_and_starts_nothing() {
         ),
         (
             "[[job]]\ncommand = 'touch ran'\nafter = ['x']\n",
-            "b.toml:3:9: `after` is not supported yet",
+            "b.toml:3:10: no job is named `x`",
+        ),
+        (
+            "[[job]]\nname = 'a'\ncommand = 'touch ran'\nafter_any = ['b']\n\
+             [[job]]\nname = 'b'\ncommand = 'touch ran'\nafter = ['a']\n",
+            "b.toml:4:14: `a` would wait for itself: a after b after a",
         ),
         (
             "[[job]]\ncommand = 'touch ran'\ncount = 'two'\n",

@@ -112,6 +112,32 @@ fn a_small_batch_is_held_against_its_optimum() {
 }
 
 #[test]
+fn jobs_after_others_make_a_batch_as_long_as_their_longest_chain() {
+    let folder = tempfile::tempdir().unwrap();
+    let batch = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/batches/chain.toml");
+    let arguments = [
+        "simulate",
+        batch.to_str().unwrap(),
+        "--policy",
+        "scheme-b,migm",
+        "--json",
+    ];
+    let output = migm(folder.path(), &arguments);
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for policy in ["scheme-b", "migm"] {
+        // prepare, one of the sweep, report and clean, each alone on the whole GPU.
+        let bound = figure(&report, policy, "lower_bound_makespan_s");
+        assert!((111.0..200.0).contains(&bound), "{bound}");
+        assert!(figure(&report, policy, "makespan_s") >= bound);
+    }
+}
+
+#[test]
 fn jobs_that_come_one_by_one_end_sooner_than_on_whole_gpus() {
     let text = trace(30, 40.0);
     let report = simulate(

@@ -28,6 +28,8 @@ fn custom(name: &str, work: f64, speeds: [f64; 5], gib: f64, bus: f64, active: f
         active,
         weight: 1.0,
         checkpoints: false,
+        after: Vec::new(),
+        terms: migm_supervisor::schedule::Terms::default(),
     }
 }
 

@@ -61,6 +61,9 @@ fn status(id: u64, submission: &Submission, attempts: Vec<AttemptRecord>) -> Job
         iterations: submission.iterations,
         part: submission.part.clone(),
         note: None,
+        user: 0,
+        since: 0.0,
+        wishes: migm_supervisor::control::Wishes::default(),
     }
 }
 

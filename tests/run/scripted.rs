@@ -229,6 +229,9 @@ impl Peer {
             iterations: None,
             part: None,
             note: None,
+            user: 0,
+            since: 0.0,
+            wishes: migm_supervisor::control::Wishes::default(),
         })));
     }
 

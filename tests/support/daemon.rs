@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use migm_supervisor::control::client::Client;
-use migm_supervisor::control::{NodeStatus, Reply, Request, Submission};
+use migm_supervisor::control::{NodeStatus, Reply, Request, Submission, Wishes};
 use migm_supervisor::layout::{Placement, Profile};
 use migm_supervisor::node::sim::SimulatedGpu;
 use migm_supervisor::node::{Instance, Node, Nvml};
@@ -255,5 +255,6 @@ pub fn submission(name: &str) -> Submission {
         part: None,
         nonce: 0xfeed,
         runner: std::process::id(),
+        wishes: Wishes::default(),
     }
 }

@@ -16,7 +16,7 @@ pub struct Args {
     /// The jobs.
     #[arg(
         value_name = "FILE.toml",
-        help = "The jobs: tables [[job]] with command and, if wanted, name, count, mem, iterations, arrival_s, env, part"
+        help = "The jobs: tables [[job]] with command and, if wanted, name, count or array, mem, iterations, arrival_s, env, part, after, after_any, priority, profile or exclusive, device"
     )]
     file: PathBuf,
     /// How jobs are placed: scheme-b (in order, each on the tightest slice, reshaped on demand; the default) or

@@ -1,6 +1,7 @@
 //! `migm explain`: why a job is where it is.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -8,10 +9,12 @@ use migm_shared::ids::JobId;
 use migm_shared::units::Bytes;
 use serde::Serialize;
 
-use super::{Failure, print_json, print_text};
+use super::logs::kept_one;
+use super::{Failure, exit, print_json, print_text};
 use crate::control::client::{Client, ClientError};
 use crate::control::start::Wanted;
-use crate::control::{Decision, Explanation, Inputs, Reply, Request};
+use crate::control::{Decision, Explanation, Inputs, Reply, Request, ShownId, Wishes};
+use crate::job::detached::{self, Selector, folder};
 use crate::job::record::{AttemptLine, Clock};
 use crate::job::{explained, history};
 use crate::report::status::state;
@@ -21,9 +24,9 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Show what was decided on a job, when, and on which figures
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The job's number, as `migm status` shows it
+    /// The job's number, as `migm status` and `migm jobs` show it; of a submitted job also its name
     #[arg(value_name = "JOB")]
-    job: u64,
+    job: Selector,
     /// One JSON document
     #[arg(long)]
     json: bool,
@@ -33,17 +36,7 @@ pub struct Args {
 }
 
 pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
-    let (explained, ago) = match ask(args) {
-        Ok(explained) => (explained, None),
-        Err(error) => {
-            let kept = history::place().and_then(|place| explained::kept(&place, JobId(args.job)));
-            let (explained, ago) = kept.ok_or_else(|| match error {
-                ClientError::Refused(reason) => Failure::input(reason),
-                error => Failure::no_gpu(format_args!("{error}, and no runner has kept a job {}", args.job)),
-            })?;
-            (explained, Some(ago))
-        }
-    };
+    let (explained, ago) = find(args)?;
     if args.json {
         print_json(&Document::new(&explained))?;
     } else {
@@ -52,14 +45,56 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn ask(args: &Args) -> Result<Explanation, ClientError> {
+/// From the supervisor; else from what the runner of a job that has ended has kept, and how long ago that was.
+fn find(args: &Args) -> Result<(Explanation, Option<Duration>), Failure> {
     let wanted = Wanted {
         sim: args.sim.clone(),
         ..Wanted::default()
     };
-    let mut client = Client::first_of(&wanted.places())?;
-    let request = Request::Explain { job: JobId(args.job) };
-    client.ask(&request, LIMIT, |reply| match reply {
+    let number = match &args.job {
+        Selector::Number(job) => Some(*job),
+        Selector::Element(..) | Selector::Name(_) => None,
+    };
+    let asked = number.map(|job| ask(&wanted.places(), job));
+    if let Some(Ok(explained)) = asked {
+        return Ok((explained, None));
+    }
+    let submitted = detached::place().is_some_and(|place| !args.job.kept(&place).is_empty());
+    let of_history = || {
+        let kept = number.and_then(|job| explained::kept(&history::place()?, job));
+        kept.filter(|_| !submitted)
+    };
+    if let Some((explained, ago)) = of_history() {
+        return Ok((explained, Some(ago)));
+    }
+    if !submitted && let Some(Err(error)) = asked {
+        return Err(match error {
+            ClientError::Refused(reason) => Failure::input(reason),
+            error => Failure::no_gpu(format_args!("{error}, and no runner has kept a job {}", args.job)),
+        });
+    }
+    let (folder, record) = kept_one(&args.job)?;
+    if let Some(explained) = folder::explanation(&folder) {
+        let ago = Duration::try_from_secs_f64(detached::wall() - record.since).unwrap_or_default();
+        return Ok((explained, Some(ago)));
+    }
+    if let Some(end) = record.end {
+        let reason = end.reason.unwrap_or_else(|| end.how.word().to_owned());
+        return Err(Failure::new(
+            exit::FAILED,
+            format_args!(
+                "nothing was kept of what was decided on job {}: {reason}",
+                args.job
+            ),
+        ));
+    }
+    let explained = ask(&[record.socket], record.id).map_err(Failure::no_gpu)?;
+    Ok((explained, None))
+}
+
+fn ask(places: &[PathBuf], job: JobId) -> Result<Explanation, ClientError> {
+    let mut client = Client::first_of(places)?;
+    client.ask(&Request::Explain { job }, LIMIT, |reply| match reply {
         Reply::Explained(explained) => Some(*explained),
         _ => None,
     })
@@ -68,7 +103,7 @@ fn ask(args: &Args) -> Result<Explanation, ClientError> {
 /// The JSON document. Times are seconds since the submission, simulated ones where the GPUs are.
 #[derive(Debug, Serialize)]
 struct Document<'a> {
-    id: JobId,
+    id: ShownId,
     name: &'a str,
     state: &'static str,
     profile: Option<&'a str>,
@@ -80,6 +115,7 @@ struct Document<'a> {
     law: Option<&'a str>,
     advice: Option<&'a str>,
     note: Option<&'a str>,
+    wishes: &'a Wishes,
     simulated: bool,
     time_scale: f64,
 }
@@ -102,7 +138,8 @@ impl<'a> Document<'a> {
         let attempts = status.attempts.iter();
         let decisions = explained.decisions.iter();
         Self {
-            id: status.id,
+            id: status.shown_id(),
+            wishes: &status.wishes,
             name: &status.name,
             state: state(status.state),
             profile: status.attempts.last().map(|last| last.profile.as_str()),
@@ -142,7 +179,12 @@ fn clock(explained: &Explanation) -> Clock {
 /// For people: a line a decision, and below it the figures that were weighed last.
 fn text(explained: &Explanation, ago: Option<Duration>) -> String {
     let status = &explained.status;
-    let mut text = format!("job {} `{}`, {}", status.id, status.name, state(status.state));
+    let mut text = format!(
+        "job {} `{}`, {}",
+        status.shown_id(),
+        status.name,
+        state(status.state)
+    );
     text.push_str(&match ago {
         Some(ago) => format!(" {} s ago\n", ago.as_secs()),
         None => "\n".to_owned(),
@@ -151,6 +193,10 @@ fn text(explained: &Explanation, ago: Option<Duration>) -> String {
         // Writing to a string does not fail.
         let _ = writeln!(text, "{words}");
     };
+    let wishes = status.wishes.to_string();
+    if !wishes.is_empty() {
+        line(format_args!("asked for: {wishes}"));
+    }
     line(format_args!("started by: {}", explained.start));
     for (number, decision) in explained.decisions.iter().enumerate() {
         if explained.left_out > 0 && number == Explanation::FIRST {
@@ -293,6 +339,9 @@ mod tests {
                 iterations: Some(130),
                 part: None,
                 note: None,
+                user: 0,
+                since: 100.5,
+                wishes: Wishes::default(),
             },
             start: "nothing is known of its memory: the smallest slice".into(),
             decisions: vec![

@@ -7,10 +7,13 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod batch;
+mod cancel;
 mod demo;
 mod explain;
 mod history;
+mod jobs;
 mod layout;
+mod logs;
 mod node;
 mod play;
 mod predict;
@@ -19,7 +22,9 @@ mod serve;
 mod sim;
 mod simulate;
 mod status;
+mod submit;
 mod supervisor;
+mod wait;
 
 /// Exit codes of all commands but `run`, whose codes are its program's.
 pub mod exit {
@@ -48,6 +53,11 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::Args),
+    Submit(submit::Args),
+    Jobs(jobs::Args),
+    Logs(logs::Args),
+    Cancel(cancel::Args),
+    Wait(wait::Args),
     Batch(batch::Args),
     Demo(demo::Args),
     Status(status::Args),
@@ -99,6 +109,11 @@ pub fn main() -> ExitCode {
     };
     let ended = match cli.command {
         Command::Run(args) => run::main(args),
+        Command::Submit(args) => submit::main(&args),
+        Command::Jobs(args) => jobs::main(&args),
+        Command::Logs(args) => logs::main(&args),
+        Command::Cancel(args) => cancel::main(&args),
+        Command::Wait(args) => wait::main(&args),
         Command::Batch(args) => batch::main(args),
         Command::Demo(args) => demo::main(args),
         Command::Status(args) => status::main(args),

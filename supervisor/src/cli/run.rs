@@ -8,19 +8,19 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use migm_shared::clock;
-use migm_shared::ids::{AttemptId, BatchId};
+use migm_shared::ids::{AttemptId, BatchId, JobId};
 use migm_shared::units::{Bytes, Seconds};
 use nix::sys::signal::Signal;
 
 use super::{Failure, exit};
-use crate::control::WorkKept;
 use crate::control::start::Wanted;
+use crate::control::{After, Element, Wishes, WorkKept};
 use crate::job::environment::{self, Cap};
-use crate::job::{self, JobError, Order, history, signals};
+use crate::job::{self, JobError, Order, array, history, signals};
 
-/// Run one program on the tightest slice that holds it; its exit status is passed on
+// What `run` and `submit` have in common. No doc comment: clap would show it in place of the command's own.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub(super) struct Options {
     /// Device memory that the program needs, context included, such as 4.5G or 4Gi
     #[arg(long, value_name = "SIZE")]
     mem: Option<Bytes>,
@@ -39,6 +39,18 @@ pub struct Args {
     /// Name for people; else the program's
     #[arg(long)]
     name: Option<String>,
+    /// Jobs of a higher priority get their slices first; 0 is usual, and less is possible
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    priority: i32,
+    /// A slice of this profile and no other, such as 2g.10gb
+    #[arg(long, value_name = "P")]
+    profile: Option<String>,
+    /// A whole GPU with no other job beside it
+    #[arg(long, conflicts_with = "profile")]
+    exclusive: bool,
+    /// On these GPUs only, by their numbers, of those that `CUDA_VISIBLE_DEVICES` leaves
+    #[arg(long, value_name = "I,...", value_delimiter = ',')]
+    device: Vec<u32>,
     /// Use idle slices that others have made
     #[arg(long)]
     use_existing: bool,
@@ -48,9 +60,6 @@ pub struct Args {
     /// Started again, the program goes on where it was: it saves its work when it is asked to stop, or always
     #[arg(long, value_name = "WHEN", value_parser = kept, num_args = 0..=1, require_equals = true, default_missing_value = "on-signal")]
     keeps_work: Option<WorkKept>,
-    /// Read standard input to its end first, so that the program can be started again with it
-    #[arg(long)]
-    stdin_spool: bool,
     /// Run on a simulated GPU: a model such as a100-40gb, with :N for several
     #[arg(long, value_name = "G[:N]")]
     sim: Option<String>,
@@ -61,18 +70,89 @@ pub struct Args {
     /// Have frameworks take device memory as they need it, where they would take most of it at the start
     #[arg(long)]
     grow_on_demand: bool,
-    /// Also within another `migm run`: get a slice of its own, where the program would run in the outer one's
-    #[arg(long)]
-    own_slice: bool,
-    /// List the environment that the program would get, and run nothing
-    #[arg(long)]
-    explain: bool,
     /// Soft cap on the job's device bytes, and what a context is charged where that cannot be measured
     #[arg(long, value_name = "SIZE[:CONTEXT]", hide = true)]
     cap: Option<Cap>,
     /// Say what happens, also where standard error is no terminal
     #[arg(long, short)]
     verbose: bool,
+}
+
+impl Options {
+    /// The supervisor that is wanted.
+    pub(super) fn wanted(&self) -> Wanted {
+        Wanted {
+            sim: self.sim.clone(),
+            ..Wanted::default()
+        }
+    }
+
+    fn environment(&self) -> environment::Wanted {
+        environment::Wanted {
+            iteration: self.iteration,
+            grow_on_demand: self.grow_on_demand,
+            cap: self.cap,
+        }
+    }
+
+    /// The job that is asked for, in the foreground and in no batch.
+    pub(super) fn order(&self, command: &[OsString]) -> Order {
+        let program = || {
+            let path = Path::new(command.first()?);
+            path.file_name().map(|name| name.to_string_lossy().into_owned())
+        };
+        Order {
+            name: self.name.clone().or_else(program).unwrap_or_else(|| "job".into()),
+            command: command.to_vec(),
+            mem: self.mem.map(|bytes| bytes.0),
+            iterations: self.iterations,
+            signal: self.signal,
+            grace: self.grace,
+            report: self.report.clone(),
+            use_existing: self.use_existing,
+            done_on_zero: self.done_on_zero,
+            stdin_spool: false,
+            verbose: self.verbose,
+            environment: self.environment(),
+            batch: None,
+            part: None,
+            wishes: Wishes {
+                priority: self.priority,
+                profile: self.profile.clone(),
+                exclusive: self.exclusive,
+                devices: self.device.clone(),
+                ..Wishes::default()
+            },
+            wanted: self.wanted(),
+            kept: self.keeps_work.unwrap_or_default(),
+            history: history::place(),
+        }
+    }
+}
+
+/// Run one program on the tightest slice that holds it; its exit status is passed on
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    options: Options,
+    /// Read standard input to its end first, so that the program can be started again with it
+    #[arg(long)]
+    stdin_spool: bool,
+    /// Also within another `migm run`: get a slice of its own, where the program would run in the outer one's
+    #[arg(long)]
+    own_slice: bool,
+    /// List the environment that the program would get, and run nothing
+    #[arg(long)]
+    explain: bool,
+    /// Jobs of the batch whose good end it waits for
+    #[arg(long, value_name = "ID", value_delimiter = ',', hide = true)]
+    after_job: Vec<u64>,
+    /// Jobs of the batch whose end it waits for
+    #[arg(long, value_name = "ID", value_delimiter = ',', hide = true)]
+    after_any_job: Vec<u64>,
+    /// Its place in an array
+    #[arg(long, value_name = "ARRAY:INDEX:COUNT:MAX", value_parser = array::element, hide = true)]
+    element: Option<Element>,
     /// The batch that the job belongs to
     #[arg(long, value_name = "ID", hide = true)]
     batch: Option<u64>,
@@ -95,7 +175,7 @@ fn duration(given: &str) -> Result<Duration, String> {
 
 /// Becomes the program: what it allocates counts for the outer job, which is moved with it. Gives back why not.
 fn run_within(attempt: AttemptId, args: &Args) -> Failure {
-    let left_out = if args.report.is_some() {
+    let left_out = if args.options.report.is_some() {
         ", without a report"
     } else {
         ""
@@ -124,47 +204,27 @@ fn kept(given: &str) -> Result<WorkKept, String> {
 }
 
 pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
-    let environment = environment::Wanted {
-        iteration: args.iteration,
-        grow_on_demand: args.grow_on_demand,
-        cap: args.cap,
-    };
     if args.explain {
         let given = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
-        super::print_text(&environment.explain(given))?;
+        super::print_text(&args.options.environment().explain(given))?;
         return Ok(ExitCode::SUCCESS);
     }
     // A batch counts on the record of each of its jobs, and a simulated GPU is another than the outer one's.
-    let is_apart = args.own_slice || args.batch.is_some() || args.sim.is_some();
+    let is_apart = args.own_slice || args.batch.is_some() || args.options.sim.is_some();
     if let Some(attempt) = job::outer_attempt().filter(|_| !is_apart) {
         return Err(run_within(attempt, &args));
     }
-    let program = || {
-        let path = Path::new(args.command.first()?);
-        path.file_name().map(|name| name.to_string_lossy().into_owned())
+    let after = |jobs: &[u64], any| {
+        jobs.iter()
+            .map(move |&job| After { job: JobId(job), any })
+            .collect::<Vec<_>>()
     };
-    let order = Order {
-        name: args.name.clone().or_else(program).unwrap_or_else(|| "job".into()),
-        command: args.command.clone(),
-        mem: args.mem.map(|bytes| bytes.0),
-        iterations: args.iterations,
-        signal: args.signal,
-        grace: args.grace,
-        report: args.report,
-        use_existing: args.use_existing,
-        done_on_zero: args.done_on_zero,
-        stdin_spool: args.stdin_spool,
-        verbose: args.verbose,
-        environment,
-        batch: args.batch.map(BatchId),
-        part: args.part,
-        wanted: Wanted {
-            sim: args.sim,
-            ..Wanted::default()
-        },
-        kept: args.keeps_work.unwrap_or_default(),
-        history: history::place(),
-    };
+    let mut order = args.options.order(&args.command);
+    order.stdin_spool = args.stdin_spool;
+    order.batch = args.batch.map(BatchId);
+    order.part = args.part;
+    order.wishes.element = args.element;
+    order.wishes.after = [after(&args.after_job, false), after(&args.after_any_job, true)].concat();
     let status = job::runner::run(order).map_err(|error| match &error {
         JobError::Start(start) if start.is_bad_input() => Failure::input(error),
         _ => Failure::new(exit::RUN_FAILED, error),

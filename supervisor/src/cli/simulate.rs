@@ -14,9 +14,10 @@ use crate::node::Node;
 use crate::node::sim::{SimulatedGpu, objects};
 use crate::report::gantt;
 use crate::report::simulation::{PolicyLine, SimulationReport, table};
+use crate::schedule::{Terms, Wish};
 use crate::whatif::parameters::Power;
 use crate::whatif::tables::{self, MemoryTable, Row, Speeds};
-use crate::whatif::{Gpu, Job, Memory, Run, Settings, Workload, bounds, optimum, simulate};
+use crate::whatif::{Before, Gpu, Job, Memory, Run, Settings, Workload, bounds, optimum, simulate};
 
 /// Simulate policies on a batch or a trace in virtual time, and compare them with a lower bound and, for at most ten
 /// jobs, with the proven optimum
@@ -205,10 +206,24 @@ fn workload(args: &Args, gpus: Vec<Gpu>) -> Result<Workload, Failure> {
             |row: &Row| tables::job(row, &speeds, &memory, &gpus).map_err(|error| in_file(&args.file, error));
         rows.iter().map(job).collect::<Result<_, _>>()?
     };
-    jobs.sort_by(|a, b| a.arrival.total_cmp(&b.arrival));
+    by_arrival(&mut jobs);
     // Jobs that all come at once are a batch: its end counts.
     let batch = jobs.windows(2).all(|pair| pair[0].arrival >= pair[1].arrival);
     Ok(Workload { gpus, jobs, batch })
+}
+
+/// Puts the jobs in order of arrival; what comes before what stays.
+fn by_arrival(jobs: &mut Vec<Job>) {
+    let mut order: Vec<usize> = (0..jobs.len()).collect();
+    order.sort_by(|a, b| jobs[*a].arrival.total_cmp(&jobs[*b].arrival));
+    let mut place = vec![0; jobs.len()];
+    for (new, old) in order.iter().enumerate() {
+        place[*old] = new;
+    }
+    for before in jobs.iter_mut().flat_map(|job| &mut job.after) {
+        before.job = place[before.job];
+    }
+    *jobs = order.into_iter().map(|old| jobs[old].clone()).collect();
 }
 
 /// The jobs of a batch file. A job whose name is a workload of the speeds has these; others follow a prior.
@@ -247,6 +262,20 @@ fn batch(path: &Path, speeds: &Speeds, memory: &MemoryTable, gpus: &[Gpu]) -> Re
         } else if let Some(mem) = job.mem {
             found.memory = Memory::flat(mem);
         }
+        let before = job.after.iter().map(|before| Before {
+            job: before.job,
+            any: before.any,
+        });
+        found.after = before.collect();
+        found.terms = Terms {
+            user: 0,
+            priority: job.priority,
+            wish: match &job.profile {
+                Some(profile) => Wish::Profile(profile.clone()),
+                None if job.exclusive => Wish::Exclusive,
+                None => Wish::Any,
+            },
+        };
         jobs.push(found);
     }
     Ok(jobs)
@@ -274,6 +303,35 @@ fn in_file(path: &Path, error: impl std::fmt::Display) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_comes_before_what_stays_when_jobs_are_put_in_order() {
+        let job = |name: &str, arrival: f64, after: &[usize]| {
+            let row = Row {
+                line: 1,
+                job: name.into(),
+                arrival,
+                work: 1.0,
+                workload: "any".into(),
+            };
+            let before = after.iter().map(|&job| Before { job, any: false });
+            Job {
+                after: before.collect(),
+                ..tables::unknown(&row, 0, &[])
+            }
+        };
+        let mut jobs = vec![job("c", 9.0, &[1, 2]), job("b", 5.0, &[2]), job("a", 0.0, &[])];
+        by_arrival(&mut jobs);
+        let names: Vec<&str> = jobs.iter().map(|job| job.name.as_str()).collect();
+        let after: Vec<Vec<usize>> = jobs
+            .iter()
+            .map(|job| job.after.iter().map(|before| before.job).collect())
+            .collect();
+        assert_eq!(
+            (names, after),
+            (vec!["a", "b", "c"], vec![vec![], vec![0], vec![1, 0]])
+        );
+    }
 
     #[test]
     fn the_number_of_a_copy_is_no_part_of_the_program() {

@@ -28,9 +28,11 @@ mod explain;
 mod history;
 pub mod paths;
 pub mod start;
+mod wishes;
 
 pub use explain::{Decision, Explanation, Inputs, Seen, Stakes, Verdict};
 pub use history::{About, Evidence, Past, PastPeak, Point, WorkKept};
+pub use wishes::{After, Element, ShownId, Wishes};
 
 /// What the user asked for, as far as the supervisor must know it. It never runs the command.
 #[derive(Clone, Debug, PartialEq, Encode, Decode, Serialize, Deserialize)]
@@ -57,6 +59,30 @@ pub struct Submission {
     pub nonce: u64,
     /// The runner's pid.
     pub runner: u32,
+    /// What else the user asks for.
+    #[serde(default)]
+    pub wishes: Wishes,
+}
+
+#[cfg(test)]
+impl Submission {
+    /// One of which nothing is said.
+    pub(crate) fn plain() -> Self {
+        Self {
+            name: "job".into(),
+            command: Vec::new(),
+            mem: None,
+            iterations: None,
+            movable: true,
+            visible_devices: None,
+            use_existing: false,
+            batch: None,
+            part: None,
+            nonce: 1,
+            runner: 1,
+            wishes: Wishes::default(),
+        }
+    }
 }
 
 /// The right of one job to one slice, and what its processes need to find it.
@@ -235,6 +261,14 @@ pub enum Request {
         /// Which.
         job: JobId,
     },
+    /// A number for an array of jobs, which this connection starts runners for. They are held until it says
+    /// [`Request::StartArray`], and withdrawn if it goes before that.
+    OpenArray,
+    /// All jobs of the array have been submitted.
+    StartArray {
+        /// Which.
+        array: JobId,
+    },
 }
 
 impl Message for Request {
@@ -299,6 +333,18 @@ pub enum Reply {
     Grids(Vec<u32>),
     /// What was decided on a job, and why.
     Explained(Box<Explanation>),
+    /// The array has a number.
+    ArrayOpened {
+        /// The number.
+        array: JobId,
+    },
+    /// The job, which has no slice, is cancelled for a reason other than somebody's request.
+    Withdrawn {
+        /// One line for people.
+        reason: String,
+        /// Nobody has been told that there is such a job: nothing of it is to be kept.
+        unheard: bool,
+    },
 }
 
 impl Message for Reply {
@@ -310,7 +356,7 @@ impl Message for Reply {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Encode, Decode, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobState {
-    /// Its batch has not started.
+    /// Waits for something else than a slice: the start of its batch, jobs before it, others of its array.
     Held,
     /// Waits for a slice.
     Waiting,
@@ -348,6 +394,44 @@ pub struct JobStatus {
     pub part: Option<String>,
     /// The last decision or the reason it waits, one line.
     pub note: Option<String>,
+    /// Whose it is: a user id.
+    pub user: u32,
+    /// When it came to be where it is; monotonic seconds.
+    pub since: f64,
+    /// As submitted.
+    pub wishes: Wishes,
+}
+
+impl JobStatus {
+    /// Its number as people see it.
+    #[must_use]
+    pub fn shown_id(&self) -> ShownId {
+        ShownId(self.id, self.wishes.element)
+    }
+
+    /// How it ended, in words after its name, unless it ended well: `Err("failed with 3")`. Of a job that has not
+    /// ended it says nothing of use.
+    ///
+    /// # Errors
+    /// It did not end well.
+    pub fn ended_well(&self) -> Result<(), String> {
+        let Some(last) = self.attempts.last() else {
+            let why = self.note.as_deref().unwrap_or("it did not run");
+            // Down a line of jobs the first cause counts.
+            let cause = why.split_once(" was cancelled: ").map_or(why, |(_, cause)| cause);
+            return Err(format!("was cancelled: {cause}"));
+        };
+        let status = last
+            .status
+            .map_or_else(|| "an unknown status".to_owned(), |status| status.to_string());
+        match last.outcome {
+            Some(Outcome::Done) => Ok(()),
+            Some(Outcome::Cancelled) => Err("was cancelled".to_owned()),
+            Some(Outcome::Oom) => Err(format!("ran out of memory and ended with {status}")),
+            Some(Outcome::Signalled) => Err(format!("was ended by a signal, with {status}")),
+            Some(Outcome::Failed | Outcome::Moved) | None => Err(format!("failed with {status}")),
+        }
+    }
 }
 
 /// A slice as the supervisor sees it.

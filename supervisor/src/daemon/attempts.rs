@@ -283,17 +283,8 @@ mod tests {
 
     fn job(movable: bool) -> Job {
         let submission = Submission {
-            name: "job".into(),
-            command: vec![],
-            mem: None,
-            iterations: None,
             movable,
-            visible_devices: None,
-            use_existing: false,
-            batch: None,
-            part: None,
-            nonce: 1,
-            runner: 1,
+            ..Submission::plain()
         };
         let mut job = Job::new(JobId(1), submission, 0);
         job.runner = Some(3);

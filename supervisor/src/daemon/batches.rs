@@ -6,7 +6,7 @@ use super::batch::{Batch, all_ended};
 use super::job::Peer;
 use super::machine::{Moment, Order};
 use super::owner::Owner;
-use crate::control::{JobState, Reply};
+use crate::control::Reply;
 
 impl Owner {
     pub(super) fn open_batch(&mut self, peer: Peer, name: String) {
@@ -35,25 +35,14 @@ impl Owner {
         }
         batch.started = Some(now);
         batch.reconfigurations = reconfigurations;
-        let jobs = batch.jobs.clone();
-        tracing::info!(batch = %id, jobs = jobs.len(), "batch starts");
+        tracing::info!(batch = %id, jobs = batch.jobs.len(), "batch starts");
         self.unanswered += 1;
         self.orders.push(Order::Energy {
             batch: id,
             moment: Moment::Start,
         });
         self.reply(peer, Reply::Done);
-        for id in jobs {
-            let Some(job) = self.jobs.get_mut(&id) else {
-                continue;
-            };
-            if job.state != JobState::Held {
-                continue;
-            }
-            job.state = JobState::Waiting;
-            self.changed(id);
-            self.queue(id, now);
-        }
+        self.holds.note_change();
         self.dirty = true;
         self.check_batch(id, now);
     }

@@ -177,6 +177,7 @@ impl EventLoop {
                     self.end_if_nobody_came();
                 }
             }
+            self.owner.attend(now);
             self.settle();
             self.watchdog.beat();
             if self.owner.is_stopping() && ending.is_none() {

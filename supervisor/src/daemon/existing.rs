@@ -25,10 +25,7 @@ impl Owner {
                 gpu.table = gpu.table.frozen().into();
             }
         }
-        let without = |job: &&Job| {
-            let list = job.submission.visible_devices.as_deref();
-            job.state == JobState::Waiting && self.usable(list, job.submission.use_existing).is_err()
-        };
+        let without = |job: &&Job| job.state == JobState::Waiting && self.usable(&job.submission).is_err();
         let refused: Vec<JobId> = self.jobs.values().filter(without).map(|job| job.id).collect();
         for id in refused {
             self.give_up(id, reason.clone(), now);

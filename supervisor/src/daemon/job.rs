@@ -10,9 +10,10 @@ use super::forecast::Track;
 use super::learnt::Learnt;
 use super::process::ProcessId;
 use super::state::JobRecord;
-use crate::control::{AttemptRecord, Figures, Grant, JobState, JobStatus, Outcome, Submission, Unmet};
+use crate::control::{After, AttemptRecord, Figures, Grant, JobState, JobStatus, Outcome, Submission, Unmet};
 use crate::job::page::JobPage;
 use crate::memory::Method;
+use crate::schedule::{Terms, Wish};
 
 /// A peer of the control socket.
 pub type Peer = usize;
@@ -68,6 +69,10 @@ pub struct Job {
     pub asked: bool,
     /// The watched process has been signalled.
     pub warned: bool,
+    /// Jobs whose end it still waits for.
+    pub awaits: Vec<After>,
+    /// When it came to be held, waiting or ended; monotonic seconds.
+    pub came: f64,
 }
 
 /// How an attempt ended, as its runner tells it.
@@ -127,6 +132,8 @@ impl Job {
             orphan_since: None,
             asked: false,
             warned: false,
+            awaits: Vec::new(),
+            came: 0.0,
         }
     }
 
@@ -143,6 +150,8 @@ impl Job {
             figures: record.figures,
             predicted: record.predicted,
             note: record.note,
+            awaits: record.awaits,
+            came: record.came,
             orphan_since: Some(now),
             ..Self::new(record.id, record.submission, record.uid)
         }
@@ -164,7 +173,38 @@ impl Job {
             figures: self.figures,
             predicted: self.predicted,
             note: self.note.clone(),
+            awaits: self.awaits.clone(),
+            came: self.came,
         }
+    }
+
+    /// What its user asks for, as the scheduler hears it.
+    #[must_use]
+    pub fn terms(&self) -> Terms {
+        let wishes = &self.submission.wishes;
+        Terms {
+            user: self.uid,
+            priority: wishes.priority,
+            wish: match &wishes.profile {
+                Some(profile) => Wish::Profile(profile.clone()),
+                None if wishes.exclusive => Wish::Exclusive,
+                None => Wish::Any,
+            },
+        }
+    }
+
+    /// Since when it is where it is; monotonic seconds.
+    fn since(&self) -> f64 {
+        let last = self.attempts.last();
+        let since = match self.state {
+            JobState::Running | JobState::Moving | JobState::Watched => last.map(|last| last.start),
+            JobState::Held | JobState::Waiting | JobState::Ended => last.and_then(|last| last.end),
+        };
+        // A job that waits again, and one that ended without a lease, came here after its last attempt.
+        since.map_or(self.came, |since| match self.state {
+            JobState::Ended => since.max(self.came),
+            _ => since,
+        })
     }
 
     /// Whether it has a lease.
@@ -224,6 +264,9 @@ impl Job {
             iterations: self.submission.iterations,
             part: self.submission.part.clone(),
             note: self.note.clone(),
+            user: self.uid,
+            since: self.since(),
+            wishes: self.submission.wishes.clone(),
         }
     }
 
@@ -244,5 +287,35 @@ impl Job {
     #[must_use]
     pub fn has_process(&self) -> bool {
         !self.processes.is_empty() || self.leader.is_some_and(ProcessId::group_lives)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::Wishes;
+
+    #[test]
+    fn the_scheduler_hears_whose_a_job_is_and_what_is_asked_for() {
+        let terms = |wishes: Wishes| {
+            let submission = Submission {
+                wishes,
+                ..Submission::plain()
+            };
+            Job::new(JobId(1), submission, 1000).terms()
+        };
+        let usual = terms(Wishes::default());
+        assert_eq!((usual.user, usual.priority, usual.wish), (1000, 0, Wish::Any));
+        let one = terms(Wishes {
+            priority: -2,
+            profile: Some("2g.10gb".into()),
+            ..Wishes::default()
+        });
+        assert_eq!((one.priority, one.wish), (-2, Wish::Profile("2g.10gb".into())));
+        let alone = terms(Wishes {
+            exclusive: true,
+            ..Wishes::default()
+        });
+        assert_eq!(alone.wish, Wish::Exclusive);
     }
 }

@@ -5,6 +5,7 @@
 //! 1. The event loop ([`event_loop`]) accepts the runner's connection ([`connection`]) and hands its
 //!    `Submit`, with the mapped counter page, to the [`owner`]. The owner is plain state: it does
 //!    no I/O, and each event leaves orders and outputs behind.
+//!    A job that waits for others is held back there first (`holds.rs`).
 //! 2. The scheduler says `Create`. The state file ([`state`]) is written first, then the order goes to the
 //!    GPU's own thread ([`machine`], [`tend`]), so that no frame waits for it.
 //! 3. The slice has been read back: `Created`, then `Grant`, which is in the state file before the runner
@@ -25,6 +26,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::control::JobState;
 use crate::control::paths::{SERVICE_SOCKET, private_socket};
+use crate::job::detached::{self, folder};
 use crate::node::sim::{self, SimulatedGpu};
 use crate::node::{Node, Nvml};
 use crate::schedule::Policy;
@@ -42,6 +44,7 @@ pub mod event_loop;
 mod existing;
 pub mod forecast;
 pub mod gpus;
+mod holds;
 pub mod job;
 pub mod learnt;
 pub mod machine;
@@ -102,6 +105,12 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
     let lock = Lock::take(&path, options.private)?;
     let state_path = state_path(&path, &config);
     let mut state = State::read(&state_path)?;
+    if options.private
+        && let Some(place) = detached::place()
+    {
+        // It keeps no state between its lives, and a number of a job whose output is kept is not given again.
+        state.next_job = state.next_job.max(folder::highest(&place) + 1);
+    }
 
     let simulated = match &options.sim {
         Some(spec) => Some(simulate(

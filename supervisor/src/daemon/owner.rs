@@ -18,6 +18,7 @@ use super::config::Config;
 use super::connection::Credentials;
 use super::error::DaemonError;
 use super::gpus::{PlacedGpu, Use};
+use super::holds::Holds;
 use super::job::{Job, Peer};
 use super::machine::{Order, Watched};
 use super::slices::{Origin, Slice, stranger};
@@ -131,6 +132,7 @@ pub struct Owner {
     pub(super) stuck: BTreeMap<Incarnation, Stuck>,
     /// Requests to clear that the driver has not answered in full.
     pub(super) clearing: Vec<Clearing>,
+    pub(super) holds: Holds,
     pub(super) dirty: bool,
     pub(super) watch_changed: bool,
     pub(super) changed_jobs: BTreeSet<JobId>,
@@ -177,6 +179,7 @@ impl Owner {
             absent: Vec::new(),
             stuck: BTreeMap::new(),
             clearing: Vec::new(),
+            holds: Holds::default(),
             dirty: true,
             watch_changed: false,
             changed_jobs: BTreeSet::new(),
@@ -288,15 +291,17 @@ impl Owner {
         self.step(now, Event::Arrived { job, need });
     }
 
-    /// Tells the scheduler of the GPUs that a job may use, where not all.
+    /// Tells the scheduler of the GPUs that a job may use, where not all, and of what its user asks for.
     pub(super) fn restrict(&mut self, job: JobId, now: f64) {
-        let Some(submission) = self.jobs.get(&job).map(|job| &job.submission) else {
+        let Some(known) = self.jobs.get(&job).filter(|job| job.state != JobState::Ended) else {
             return;
         };
-        let usable = self.usable(submission.visible_devices.as_deref(), submission.use_existing);
+        let terms = known.terms();
+        let usable = self.usable(&known.submission);
         if let Ok(Some(gpus)) = usable {
             self.step(now, Event::Restricted { job, gpus });
         }
+        self.step(now, Event::Terms { job, terms });
     }
 
     /// Queues all jobs that wait and have a runner; those that the scheduler knows are not changed by it.
@@ -398,6 +403,7 @@ impl Owner {
         };
         self.told.remove(&peer);
         self.unwatch_batches(peer);
+        self.drop_arrays_of(peer, now);
         match client.role {
             Role::Runner(id) => self.runner_gone(id, peer, now),
             // Its processes are watched by pid: a fork keeps a connection open, and an exec ends it early.
@@ -449,6 +455,8 @@ impl Owner {
         job.figures = job.figures_now();
         job.page = None;
         job.grant = None;
+        job.came = now;
+        self.holds.note_end(job);
         let status = job.status();
         self.tell_learnt(id);
         tracing::info!(job = %id, name = status.name, attempts = status.attempts.len(), "job is over");

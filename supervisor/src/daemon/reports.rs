@@ -119,6 +119,7 @@ impl Owner {
             part: None,
             nonce: 0,
             runner: 0,
+            wishes: crate::control::Wishes::default(),
         };
         let uid = self
             .clients

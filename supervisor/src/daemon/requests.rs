@@ -74,6 +74,8 @@ impl Owner {
             }
             Request::About(about) => self.about(peer, about),
             Request::Explain { job } => self.explain(peer, job),
+            Request::OpenArray => self.open_array(peer),
+            Request::StartArray { array } => self.start_array(peer, array),
         }
     }
 
@@ -91,10 +93,14 @@ impl Owner {
             self.refuse(peer, "this connection has a job already");
             return;
         }
-        if let Err(reason) = self.admit(peer, &submission) {
-            self.refuse(peer, reason);
-            return;
-        }
+        let admitted = self.admit(peer, &submission);
+        let awaits = match admitted.and_then(|()| self.awaited(peer, &submission)) {
+            Ok(awaits) => awaits,
+            Err(reason) => {
+                self.refuse(peer, reason);
+                return;
+            }
+        };
         let page = match map(descriptor) {
             Ok(page) => page,
             Err(error) => {
@@ -109,16 +115,18 @@ impl Owner {
         job.runner_process = ProcessId::of(client.credentials.pid);
         job.page = Some(page);
         tracing::info!(job = %id, name = job.submission.name, mem = job.submission.mem, "submitted");
-        let mut held = false;
+        self.hear_of_ended(&awaits);
+        job.awaits = awaits;
+        job.came = now;
         if let Some(batch) = job
             .submission
             .batch
             .and_then(|batch| self.batches.get_mut(&batch))
         {
             batch.jobs.push(id);
-            held = batch.started.is_none();
             batch.ended = None;
         }
+        let held = self.why_held(&job).is_some();
         job.state = if held { JobState::Held } else { JobState::Waiting };
         self.jobs.insert(id, job);
         self.set_role(peer, Role::Runner(id));
@@ -157,19 +165,46 @@ impl Owner {
                 _ => return Err(format!("there is no batch {batch}")),
             }
         }
-        let list = submission.visible_devices.as_deref();
-        self.usable(list, submission.use_existing).map(drop)
+        let usable = self.usable(submission)?;
+        self.check_profile(submission, usable.as_deref())
+    }
+
+    /// Refuses a profile that no GPU of those which a job may use has.
+    fn check_profile(&self, submission: &Submission, usable: Option<&[GpuIndex]>) -> Result<(), String> {
+        let Some(wanted) = &submission.wishes.profile else {
+            return Ok(());
+        };
+        let may = |index: usize| usable.is_none_or(|usable| usable.contains(&GpuIndex(index)));
+        let gpus = self
+            .gpus
+            .iter()
+            .enumerate()
+            .filter(|(index, gpu)| may(*index) && gpu.used != Use::Soft);
+        let mut there: Vec<&str> = gpus
+            .flat_map(|(_, gpu)| gpu.table.profiles())
+            .map(|profile| profile.name.as_str())
+            .collect();
+        if there.contains(&wanted.as_str()) {
+            return Ok(());
+        }
+        there.sort_unstable();
+        there.dedup();
+        Err(match there[..] {
+            [] => format!("no GPU here that the job may use has slices of a profile, so none has `{wanted}`"),
+            _ => format!(
+                "no GPU here that the job may use has profile `{wanted}`; there are {}",
+                there.join(", ")
+            ),
+        })
     }
 
     /// The GPUs that a job may use: those that the user names, and where instances cannot be made, of these the ones
     /// that need none, unless the job takes instances of others. `None`: all.
-    pub(super) fn usable(
-        &self,
-        list: Option<&str>,
-        use_existing: bool,
-    ) -> Result<Option<Vec<GpuIndex>>, String> {
-        let named = list.map(|list| self.visible(list)).transpose()?;
-        let Some(reason) = self.forbidden.as_ref().filter(|_| !use_existing) else {
+    pub(super) fn usable(&self, submission: &Submission) -> Result<Option<Vec<GpuIndex>>, String> {
+        let list = submission.visible_devices.as_deref();
+        let visible = list.map(|list| self.visible(list)).transpose()?;
+        let named = self.on_devices(&submission.wishes.devices, visible)?;
+        let Some(reason) = self.forbidden.as_ref().filter(|_| !submission.use_existing) else {
             return Ok(named);
         };
         let all = || (0..self.gpus.len()).map(GpuIndex).collect();
@@ -179,6 +214,35 @@ impl Owner {
             return Err(reason.clone());
         }
         Ok(Some(gpus))
+    }
+
+    /// Of the GPUs that are visible, all where `None`, those with these numbers.
+    pub(super) fn on_devices(
+        &self,
+        devices: &[u32],
+        visible: Option<Vec<GpuIndex>>,
+    ) -> Result<Option<Vec<GpuIndex>>, String> {
+        if devices.is_empty() {
+            return Ok(visible);
+        }
+        let mut named = Vec::new();
+        for device in devices {
+            let found = self.gpus.iter().position(|gpu| gpu.gpu.index == *device);
+            let index = found.ok_or_else(|| {
+                format!(
+                    "--device names GPU {device}, which is none of this node's ({} GPUs)",
+                    self.gpus.len()
+                )
+            })?;
+            named.push(GpuIndex(index));
+        }
+        if let Some(visible) = visible {
+            named.retain(|gpu| visible.contains(gpu));
+            if named.is_empty() {
+                return Err("--device names no GPU that CUDA_VISIBLE_DEVICES leaves".to_owned());
+            }
+        }
+        Ok(Some(named))
     }
 
     /// The GPUs that the user's `CUDA_VISIBLE_DEVICES` names, by index or by the start of a UUID.
@@ -269,6 +333,8 @@ impl Owner {
         self.changed(id);
         match (state, missed) {
             (JobState::Waiting, _) => self.queue(id, now),
+            // What it waited for may have come while its runner was away.
+            (JobState::Held, _) => self.holds.note_change(),
             (JobState::Moving, _) => self.reply(peer, Reply::Move { attempt, reason }),
             (_, Some(grant)) => self.reply(peer, Reply::Grant(grant)),
             _ => {}

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::DaemonError;
 use super::process::ProcessId;
-use crate::control::{AttemptRecord, Figures, Grant, JobState, Submission};
+use crate::control::{After, AttemptRecord, Figures, Grant, JobState, Submission};
 
 /// The version that this build writes and reads.
 pub const VERSION: u32 = 1;
@@ -122,6 +122,12 @@ pub struct JobRecord {
     pub predicted: Option<u64>,
     /// One line for people.
     pub note: Option<String>,
+    /// Jobs whose end it still waits for.
+    #[serde(default)]
+    pub awaits: Vec<After>,
+    /// When it came to be where it is; monotonic seconds.
+    #[serde(default)]
+    pub came: f64,
 }
 
 /// A batch.
@@ -275,6 +281,36 @@ mod tests {
         });
         state.write(&path).unwrap();
         assert_eq!(State::read(&path).unwrap(), State::fresh(5, 6, 7));
+    }
+
+    #[test]
+    fn a_file_of_before_jobs_waited_for_others_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state.json");
+        let mut state = State::fresh(5, 6, 7);
+        state.jobs.push(JobRecord {
+            id: JobId(4),
+            submission: Submission::plain(),
+            uid: 0,
+            state: JobState::Waiting,
+            attempts: Vec::new(),
+            grant: None,
+            leader: None,
+            need: 0,
+            unaccounted: None,
+            figures: Figures::default(),
+            predicted: None,
+            note: None,
+            awaits: Vec::new(),
+            came: 0.0,
+        });
+        let mut before = serde_json::to_value(&state).unwrap();
+        let job = before["jobs"][0].as_object_mut().unwrap();
+        assert!(job.remove("awaits").is_some() && job.remove("came").is_some());
+        let submission = job["submission"].as_object_mut().unwrap();
+        assert!(submission.remove("wishes").is_some());
+        fs::write(&path, before.to_string()).unwrap();
+        assert_eq!(State::read(&path).unwrap(), state);
     }
 
     #[test]

@@ -51,6 +51,12 @@ impl Owner {
 
     pub(super) fn job_status(&self, job: &super::job::Job) -> JobStatus {
         let mut status = job.status();
+        if let Some(why) = Some(job)
+            .filter(|job| job.state == JobState::Held)
+            .and_then(|job| self.why_held(job))
+        {
+            status.note = Some(why);
+        }
         if job.state == JobState::Waiting {
             let why = self.scheduler.why_waiting(job.id);
             if !why.is_empty() {

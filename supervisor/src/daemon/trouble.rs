@@ -188,7 +188,11 @@ impl Owner {
             return false;
         };
         let list = job.submission.visible_devices.as_deref();
-        let allowed = list.and_then(|list| self.visible(list).ok());
+        let visible = list.and_then(|list| self.visible(list).ok());
+        let allowed = self
+            .on_devices(&job.submission.wishes.devices, visible)
+            .ok()
+            .flatten();
         let could = |index: usize| {
             let may = allowed
                 .as_ref()

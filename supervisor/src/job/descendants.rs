@@ -20,6 +20,8 @@ pub struct Process {
     /// Start time in clock ticks since boot: with the pid, it names one process for good.
     pub start: u64,
     parent: i32,
+    /// The runner of a detached job.
+    detached: bool,
 }
 
 impl Process {
@@ -28,6 +30,8 @@ impl Process {
         let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
         // The name may hold spaces, parentheses and bytes that are no text; the last `)` ends it.
         let after = text.iter().rposition(|byte| *byte == b')')?;
+        let name = text.iter().position(|byte| *byte == b'(')?;
+        let detached = text.get(name + 1..after) == Some(super::detached::fork::NAME.to_bytes());
         let text = std::str::from_utf8(text.get(after + 2..)?).ok()?;
         let fields: Vec<&str> = text.split_ascii_whitespace().collect();
         if matches!(*fields.first()?, "Z" | "X" | "x") {
@@ -38,6 +42,7 @@ impl Process {
             parent: fields.get(1)?.parse().ok()?,
             group: fields.get(2)?.parse().ok()?,
             start: fields.get(19)?.parse().ok()?,
+            detached,
         })
     }
 
@@ -58,7 +63,41 @@ impl Process {
     }
 }
 
-/// All living descendants of this process, but for `apart` and those below it.
+/// A process by pid and start time, for as long as the machine runs.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Identity {
+    /// Its pid.
+    pub pid: i32,
+    /// Start time in clock ticks since boot.
+    pub start: u64,
+}
+
+impl Identity {
+    /// The living process with this pid.
+    #[must_use]
+    pub fn of(pid: u32) -> Option<Self> {
+        let process = Process::read(i32::try_from(pid).ok()?)?;
+        Some(Self {
+            pid: process.pid,
+            start: process.start,
+        })
+    }
+
+    /// Whether it still runs.
+    #[must_use]
+    pub fn lives(self) -> bool {
+        self.process().is_some()
+    }
+
+    /// The process, while it runs.
+    #[must_use]
+    pub fn process(self) -> Option<Process> {
+        Process::read(self.pid).filter(|process| process.start == self.start)
+    }
+}
+
+/// All living descendants of this process, but for `apart` and those below it. A job that was submitted from within
+/// this one is a job of its own.
 #[must_use]
 pub fn descendants(apart: Option<u32>) -> Vec<Process> {
     let Ok(entries) = fs::read_dir("/proc") else {
@@ -76,7 +115,7 @@ pub fn descendants(apart: Option<u32>) -> Vec<Process> {
     let mut parents = vec![nix::unistd::getpid().as_raw()];
     while let Some(parent) = parents.pop() {
         for child in children.remove(&parent).unwrap_or_default() {
-            if Some(child.pid) != apart {
+            if Some(child.pid) != apart && !child.detached {
                 parents.push(child.pid);
                 found.push(child);
             }

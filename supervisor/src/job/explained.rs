@@ -91,6 +91,9 @@ mod tests {
                 iterations: None,
                 part: None,
                 note: None,
+                user: 0,
+                since: 0.0,
+                wishes: crate::control::Wishes::default(),
             },
             start: "nothing is known".into(),
             decisions: vec![Decision {

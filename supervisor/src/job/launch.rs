@@ -15,7 +15,7 @@ use nix::unistd::{Pid, getpid, tcsetpgrp};
 
 use super::attempt::Attempt;
 use super::environment::{self, Wanted};
-use crate::control::Grant;
+use crate::control::{Element, Grant};
 
 /// What an attempt starts with.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub struct Launch<'a> {
     pub socket: &'a Path,
     /// What the user has asked the runner to set.
     pub environment: &'a Wanted,
+    /// Its place in an array of jobs.
+    pub element: Option<Element>,
     /// Where its processes find the job's counter page.
     pub page: &'a Path,
     /// Standard input.
@@ -71,8 +73,21 @@ pub fn start(launch: Launch<'_>) -> Result<Attempt, CannotStart> {
         .stdin(launch.stdin)
         .process_group(0);
     if super::outer_attempt().is_some() {
-        // The cap of the job that this one runs in.
-        command.env_remove("MIGM_CAP");
+        // The cap of the job that this one runs in, and its place in an array.
+        for theirs in [
+            "MIGM_CAP",
+            "MIGM_ARRAY_JOB",
+            "MIGM_ARRAY_INDEX",
+            "MIGM_ARRAY_COUNT",
+        ] {
+            command.env_remove(theirs);
+        }
+    }
+    if let Some(element) = launch.element {
+        command
+            .env("MIGM_ARRAY_JOB", element.array.to_string())
+            .env("MIGM_ARRAY_INDEX", element.index.to_string())
+            .env("MIGM_ARRAY_COUNT", element.count.to_string());
     }
     for setting in launch.environment.settings(&grant.interposer) {
         if setting.applies(|name| env::var_os(name).is_some()) {

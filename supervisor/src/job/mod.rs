@@ -21,11 +21,14 @@ use std::time::Duration;
 use migm_shared::ids::{AttemptId, BatchId};
 use nix::sys::signal::Signal;
 
+use crate::control::Wishes;
 use crate::control::start::Wanted;
 
+pub mod array;
 pub mod attempt;
 pub mod batch;
 pub mod descendants;
+pub mod detached;
 pub mod environment;
 pub mod explained;
 pub mod history;
@@ -69,6 +72,8 @@ pub struct Order {
     pub batch: Option<BatchId>,
     /// Part of the batch.
     pub part: Option<String>,
+    /// What else the user asks for.
+    pub wishes: Wishes,
     /// Which supervisor.
     pub wanted: Wanted,
     /// What the program's work survives.
@@ -106,6 +111,15 @@ pub enum JobError {
     /// The job was cancelled before it had a slice.
     #[error("the job was cancelled while it waited for a slice")]
     Cancelled,
+    /// The job was cancelled before it had a slice, for this reason.
+    #[error("the job was cancelled before it ran: {0}")]
+    Withdrawn(String),
+    /// The job was cancelled before anybody had heard of it.
+    #[error("the job was cancelled before it ran: {0}")]
+    Unheard(String),
+    /// The record of a detached job cannot be written.
+    #[error("cannot keep the job's record: {0}")]
+    Keep(std::io::Error),
     /// The report cannot be written.
     #[error("cannot write the report {}: {source}", path.display())]
     Report {
@@ -117,6 +131,16 @@ pub enum JobError {
 }
 
 impl JobError {
+    /// The exit code of a command that could not submit a job: 2 for bad input, 3 without a supervisor, else 1.
+    #[must_use]
+    pub const fn code(&self) -> u8 {
+        match self {
+            Self::Start(start) if start.is_bad_input() => 2,
+            Self::Start(_) | Self::Client(_) => 3,
+            _ => 1,
+        }
+    }
+
     fn system(doing: &'static str) -> impl FnOnce(nix::errno::Errno) -> Self {
         move |errno| Self::System {
             doing,

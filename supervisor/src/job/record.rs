@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::control::{AttemptRecord, Figures, Outcome};
 
@@ -37,7 +37,7 @@ impl Clock {
 }
 
 /// One attempt; times in simulated seconds since the start that the report counts from.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AttemptLine {
     /// Profile name.
     pub profile: String,
@@ -52,7 +52,7 @@ pub struct AttemptLine {
     /// Exit status as a shell shows it.
     pub status: Option<i32>,
     /// Why it was moved, or what was asked when memory ran out.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     /// Bytes of the slice; of a soft slice the most that its lease had. 0 where it is not known.
     pub memory: u64,

@@ -10,6 +10,7 @@ use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::Signal;
 
 use super::attempt::Attempt;
+use super::detached::{Detached, Kept};
 use super::input::Input;
 use super::link::Link;
 use super::page::JobPage;
@@ -23,6 +24,7 @@ use migm_shared::ids::JobId;
 mod attempts;
 mod conversation;
 mod history;
+mod keeping;
 
 /// How long a job that is over waits for the supervisor to take note, wall time.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -74,6 +76,8 @@ struct Runner {
     /// What the supervisor has decided on the job, once it is over.
     explained: Option<Box<Explanation>>,
     report: Option<ReportFile>,
+    /// The record of a detached job.
+    kept: Option<Kept>,
     /// A process that outlives the leader of the attempt, once the user has been told of it.
     left_behind: Option<i32>,
     /// When a user is told that the job waits, until it has been said.
@@ -85,51 +89,29 @@ struct Runner {
 /// # Errors
 /// See [`JobError`]; the job has not run then.
 pub fn run(order: Order) -> Result<u8, JobError> {
-    let open = |path: &PathBuf| {
-        ReportFile::open(path).map_err(|source| JobError::Report {
-            path: path.clone(),
-            source,
-        })
-    };
-    let report = order.report.as_ref().map(open).transpose()?;
-    let nonce = nonce();
-    let page = JobPage::create(nonce).map_err(JobError::Page)?;
-    let input = Input::take(order.stdin_spool).map_err(JobError::Spool)?;
-    // A supervisor started here is a child like any other: only later do orphans become ours too.
-    let link = Link::open(&order.wanted)?;
-    let signals = Signals::take()?;
-    set_child_subreaper(true).map_err(JobError::system("become the parent of orphans"))?;
-    let mut runner = Runner {
-        submission: submission(&order, &input, nonce),
-        submitted: monotonic(),
-        terminal: Terminal::find(),
-        order,
-        page,
-        input,
-        signals,
-        link,
-        job: None,
-        stage: Stage::Waiting,
-        attempts: Vec::new(),
-        clock: None,
-        last: None,
-        history: None,
-        explained: None,
-        report,
-        left_behind: None,
-        tell_at: Some(Instant::now() + QUIET),
-    };
-    if !runner.input.is_repeatable() {
-        say(
-            "standard input is a pipe, so this job is not relaunched on another slice; --stdin-spool keeps a \
-             copy of the input for that",
-        );
+    Runner::new(order)?.run()
+}
+
+/// As [`run`], for a job that is detached: whoever waits for its number hears of it or why there is none, and what
+/// becomes of it is kept.
+///
+/// # Errors
+/// As [`run`]; it has been told and kept.
+pub fn run_detached(order: Order, detached: Detached) -> Result<u8, JobError> {
+    let clock = detached.clock;
+    let mut kept = Kept::new(detached);
+    match Runner::new(order) {
+        Ok(mut runner) => {
+            runner.clock = Some(clock);
+            runner.kept = Some(kept);
+            runner.run()
+        }
+        Err(error) => {
+            kept.over(Err(&error), &[], 0.0, &Clock::REAL, None)
+                .map_err(JobError::Keep)?;
+            Err(error)
+        }
     }
-    runner.history = history::Chronicle::open(&runner.order);
-    let status = runner.go()?;
-    runner.write_report();
-    runner.write_history();
-    Ok(u8::try_from(status & 0xff).unwrap_or(u8::MAX))
 }
 
 fn submission(order: &Order, input: &Input, nonce: u64) -> Submission {
@@ -159,6 +141,7 @@ fn submission(order: &Order, input: &Input, nonce: u64) -> Submission {
         part: order.part.clone(),
         nonce,
         runner: std::process::id(),
+        wishes: order.wishes.clone(),
     }
 }
 
@@ -169,12 +152,71 @@ fn nonce() -> u64 {
 }
 
 impl Runner {
+    fn new(order: Order) -> Result<Self, JobError> {
+        let open = |path: &PathBuf| {
+            ReportFile::open(path).map_err(|source| JobError::Report {
+                path: path.clone(),
+                source,
+            })
+        };
+        let report = order.report.as_ref().map(open).transpose()?;
+        let nonce = nonce();
+        let page = JobPage::create(nonce).map_err(JobError::Page)?;
+        let input = Input::take(order.stdin_spool).map_err(JobError::Spool)?;
+        // A supervisor started here is a child like any other: only later do orphans become ours too.
+        let link = Link::open(&order.wanted)?;
+        let signals = Signals::take()?;
+        set_child_subreaper(true).map_err(JobError::system("become the parent of orphans"))?;
+        Ok(Self {
+            submission: submission(&order, &input, nonce),
+            submitted: monotonic(),
+            terminal: Terminal::find(),
+            order,
+            page,
+            input,
+            signals,
+            link,
+            job: None,
+            stage: Stage::Waiting,
+            attempts: Vec::new(),
+            clock: None,
+            last: None,
+            history: None,
+            explained: None,
+            report,
+            kept: None,
+            left_behind: None,
+            tell_at: Some(Instant::now() + QUIET),
+        })
+    }
+
+    /// From the submission to the end.
+    fn run(mut self) -> Result<u8, JobError> {
+        if !self.input.is_repeatable() {
+            say(
+                "standard input is a pipe, so this job is not relaunched on another slice; --stdin-spool keeps a \
+                 copy of the input for that",
+            );
+        }
+        self.history = history::Chronicle::open(&self.order);
+        let ended = self.go();
+        if ended.is_ok() {
+            self.write_report();
+            self.write_history();
+        }
+        // Last: whoever waits for the end finds all else written.
+        self.keep_end(ended.as_ref().copied());
+        let status = ended?;
+        Ok(u8::try_from(status & 0xff).unwrap_or(u8::MAX))
+    }
+
     fn go(&mut self) -> Result<i32, JobError> {
         self.introduce();
         loop {
             if let Stage::Over(status) = self.stage {
                 return Ok(status);
             }
+            self.keep();
             self.wait()?;
             while let Some(signal) = self.signals.next() {
                 self.on_signal(signal);

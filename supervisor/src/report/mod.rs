@@ -227,6 +227,9 @@ pub(crate) mod tests {
             iterations: None,
             part: Some(part.into()),
             note: None,
+            user: 0,
+            since: 0.0,
+            wishes: crate::control::Wishes::default(),
         }
     }
 

@@ -124,7 +124,7 @@ pub fn hint(mode: &str) -> Option<&'static str> {
 }
 
 /// In lines of at most eighty columns where words allow it, those after the first indented.
-fn wrapped(sentence: &str) -> String {
+pub(crate) fn wrapped(sentence: &str) -> String {
     const WIDTH: usize = 80;
     let (mut text, mut column) = (String::new(), 0);
     for word in sentence.split_whitespace() {
@@ -143,7 +143,7 @@ fn wrapped(sentence: &str) -> String {
     text + "\n"
 }
 
-fn short(name: &str) -> String {
+pub(crate) fn short(name: &str) -> String {
     const LONGEST: usize = 24;
     if name.chars().count() <= LONGEST {
         return name.to_owned();

@@ -317,6 +317,8 @@ impl Scheduler {
 
     fn withdrawn(&mut self, job: JobId) {
         let Some(arrival) = self.jobs.get(&job).map(|known| known.arrival) else {
+            // It never arrived, and what was said of it before is of no more use.
+            self.forget(job);
             return;
         };
         if !self.queue.contains_key(&arrival) {

@@ -10,7 +10,7 @@
 //!
 //! The least T of this linear program holds also for schedules that move jobs for nothing. Jobs of equal
 //! speeds are taken together in the third line, and the fourth is then replaced by the longest job on its
-//! fastest slice.
+//! fastest slice, or the longest chain of jobs that come one after the other: the linear program knows nothing of these.
 
 use std::collections::BTreeMap;
 
@@ -19,12 +19,12 @@ use microlp::{ComparisonOp, OptimizationDirection, Problem};
 use super::Workload;
 use super::search::full_layouts;
 
-/// The larger of the linear program's value and the longest job, in seconds from the first arrival; `None`
+/// The larger of the linear program's value and the longest job or chain of jobs, in seconds from the first arrival; `None`
 /// when some job fits no GPU.
 #[must_use]
 pub fn makespan(load: &Workload) -> Option<f64> {
     let start = load.start();
-    let mut longest = 0.0_f64;
+    let mut fastest_times = Vec::with_capacity(load.jobs.len());
     for job in &load.jobs {
         let fastest = load
             .gpus
@@ -34,8 +34,9 @@ pub fn makespan(load: &Workload) -> Option<f64> {
         if fastest <= 0.0 {
             return None;
         }
-        longest = longest.max(job.arrival - start + job.work / fastest);
+        fastest_times.push(job.work / fastest);
     }
+    let longest = longest_chain(load, start, &fastest_times);
     // With arrivals, all work that comes from some time on must be done after it.
     let mut best = longest;
     let mut cuts: Vec<f64> = load.jobs.iter().map(|job| job.arrival - start).collect();
@@ -46,6 +47,36 @@ pub fn makespan(load: &Workload) -> Option<f64> {
         best = best.max(cut + least(load, start + cut)?);
     }
     Some(best)
+}
+
+/// The earliest end of the last job, each beginning when it has arrived and those before it have ended, on its fastest
+/// slice: `seconds` of each job.
+fn longest_chain(load: &Workload, start: f64, seconds: &[f64]) -> f64 {
+    let mut ends: Vec<f64> = load
+        .jobs
+        .iter()
+        .zip(seconds)
+        .map(|(job, seconds)| job.arrival - start + seconds)
+        .collect();
+    // As often as the longest chain has links; without chains once.
+    for _ in 0..load.jobs.len() {
+        let mut changed = false;
+        for (index, job) in load.jobs.iter().enumerate() {
+            let before = job
+                .after
+                .iter()
+                .map(|before| ends[before.job])
+                .fold(0.0, f64::max);
+            if before + seconds[index] > ends[index] {
+                ends[index] = before + seconds[index];
+                changed = true;
+            }
+        }
+        if !changed {
+            break;
+        }
+    }
+    ends.into_iter().fold(0.0, f64::max)
 }
 
 /// The linear program over the jobs that arrive at `from` or later.
@@ -136,6 +167,8 @@ mod tests {
             active: 0.2,
             weight: 1.0,
             checkpoints: true,
+            after: Vec::new(),
+            terms: crate::schedule::Terms::default(),
         };
         Workload {
             gpus: vec![gpu; gpus],
@@ -156,6 +189,75 @@ mod tests {
         // Nothing gained by slices: one after the other.
         let whole = [1.0 / 7.0, 2.0 / 7.0, 3.0 / 7.0, 4.0 / 7.0, 1.0];
         close(&load(1, &[(100.0, whole); 4]), 400.0);
+    }
+
+    #[test]
+    fn jobs_after_others_arrive_at_their_end_and_the_bound_is_their_chain() {
+        use super::super::Before;
+        let mut load = load(1, &[(100.0, [1.0; 5]); 4]);
+        for (job, before) in [(1, 0), (3, 1)] {
+            load.jobs[job].after.push(Before {
+                job: before,
+                any: false,
+            });
+        }
+        // The file's order is no chain's order.
+        load.jobs[0].after.push(Before { job: 2, any: true });
+        assert_eq!(makespan(&load), Some(400.0));
+        let settings = Settings::default();
+        for policy in ["sequential", "scheme-b", "migm"] {
+            let run = Run::named(policy, &load, &settings).unwrap();
+            let outcome = simulate(&load, run, &settings, false);
+            let start = |job: usize| {
+                outcome
+                    .attempts
+                    .iter()
+                    .find(|attempt| attempt.job == job)
+                    .unwrap()
+                    .start
+            };
+            let end = |job: usize| {
+                outcome
+                    .attempts
+                    .iter()
+                    .find(|attempt| attempt.job == job)
+                    .unwrap()
+                    .end
+            };
+            for (before, after) in [(2, 0), (0, 1), (1, 3)] {
+                assert!(end(before) <= start(after), "{policy}: {after} after {before}");
+            }
+            assert!(outcome.makespan >= 400.0, "{policy}");
+            // Their time counts from the end of those before them.
+            assert!(
+                outcome.completions.iter().all(|seconds| *seconds < 110.0),
+                "{policy}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_comes_after_a_job_that_fits_nowhere_is_refused_with_it_or_not() {
+        use super::super::Before;
+        let mut load = load(
+            1,
+            &[
+                (10.0, [0.0; 5]),
+                (10.0, [1.0; 5]),
+                (10.0, [1.0; 5]),
+                (10.0, [1.0; 5]),
+            ],
+        );
+        load.jobs[0].told = 1 << 50;
+        for (job, before, any) in [(1, 0, false), (2, 1, false), (3, 0, true)] {
+            load.jobs[job].after.push(Before { job: before, any });
+        }
+        let settings = Settings::default();
+        let run = Run::named("scheme-b", &load, &settings).unwrap();
+        let mut outcome = simulate(&load, run, &settings, false);
+        outcome.refused.sort_unstable();
+        assert_eq!(outcome.refused, [0, 1, 2]);
+        assert!(outcome.completions[3].is_finite());
     }
 
     #[test]

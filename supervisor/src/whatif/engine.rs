@@ -9,7 +9,9 @@ use migm_shared::ids::{Incarnation, JobId};
 use super::run::Knowledge;
 use super::{Attempt, End, Outcome, Settings, Workload, bus, parameters};
 use crate::layout::Slot;
-use crate::schedule::{Action, Event, GpuIndex, Need, Scheduler};
+use crate::schedule::{Action, Event, GpuIndex, Need, Scheduler, Terms};
+
+mod before;
 
 /// What happens at some time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Ord, PartialOrd)]
@@ -84,6 +86,12 @@ struct Live {
     need: u64,
     /// It has been moved: it must be loaded before it goes on.
     moved: bool,
+    /// When it arrived.
+    came: Option<f64>,
+    /// Jobs before it that have not ended.
+    before: usize,
+    /// Jobs after it.
+    after: Vec<usize>,
 }
 
 pub(super) struct Engine<'a> {
@@ -148,6 +156,10 @@ impl<'a> Engine<'a> {
         };
         for (index, job) in load.jobs.iter().enumerate() {
             engine.at(job.arrival, What::Arrive(index));
+            engine.jobs[index].before = job.after.len();
+            for before in &job.after {
+                engine.jobs[before.job].after.push(index);
+            }
         }
         engine
     }
@@ -257,10 +269,7 @@ impl<'a> Engine<'a> {
             | Action::Grow { .. }
             | Action::Shrink { .. }
             | Action::Stay { .. } => {}
-            Action::Refuse { job, .. } => {
-                self.ended += 1;
-                self.outcome.refused.push(index(job));
-            }
+            Action::Refuse { job, .. } => self.refused(index(job)),
         }
         false
     }
@@ -268,10 +277,19 @@ impl<'a> Engine<'a> {
     fn happen(&mut self, what: What) {
         match what {
             What::Arrive(job) => {
+                let live = &mut self.jobs[job];
+                if live.before > 0 || live.came.is_some() {
+                    return;
+                }
+                live.came = Some(self.now);
                 let facts = self.knowledge.facts(&self.load.jobs[job], self.jobs[job].left);
                 self.tell(Event::Facts { job: id(job), facts });
                 let device_bytes = self.jobs[job].need;
                 let need = Need { device_bytes };
+                let terms = self.load.jobs[job].terms.clone();
+                if terms != Terms::default() {
+                    self.tell(Event::Terms { job: id(job), terms });
+                }
                 self.tell(Event::Arrived { job: id(job), need });
             }
             What::Created(slice) => self.tell(Event::Created { slice }),
@@ -417,7 +435,8 @@ impl<'a> Engine<'a> {
                 self.stop(job, End::Done);
                 self.jobs[job].left = 0.0;
                 self.ended += 1;
-                self.outcome.completions[job] = self.now - self.load.jobs[job].arrival;
+                self.outcome.completions[job] = self.now - self.jobs[job].came.unwrap_or(self.now);
+                self.over(job);
                 self.tell(Event::Ended {
                     job: id(job),
                     again: None,
@@ -484,7 +503,7 @@ impl<'a> Engine<'a> {
         }
         for other in 0..self.jobs.len() {
             let same = &self.load.jobs[other];
-            let here = same.arrival <= self.now && self.outcome.completions[other].is_nan();
+            let here = self.jobs[other].came.is_some() && self.outcome.completions[other].is_nan();
             if here && same.program == spec.program {
                 if let Some(gpu) = self.jobs[other].running.map(|running| running.gpu) {
                     self.advance(gpu);

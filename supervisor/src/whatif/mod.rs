@@ -17,6 +17,7 @@
 use std::sync::Arc;
 
 use crate::layout::{ProfileIndex, Slot, Table};
+use crate::schedule::Terms;
 
 pub mod bounds;
 pub mod bus;
@@ -95,6 +96,19 @@ pub struct Job {
     pub weight: f64,
     /// It writes checkpoints, so that a move keeps its work.
     pub checkpoints: bool,
+    /// Jobs that must have ended before it arrives, whatever its arrival says.
+    pub after: Vec<Before>,
+    /// What its user asks for.
+    pub terms: Terms,
+}
+
+/// A job that comes before another one.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Before {
+    /// Index in [`Workload::jobs`].
+    pub job: usize,
+    /// It may have been refused; else the other one is refused with it.
+    pub any: bool,
 }
 
 /// GPUs and jobs, the latter in order of arrival.
@@ -204,7 +218,7 @@ pub struct Outcome {
     pub energy: f64,
     /// Energy beyond idling, joules. Modelled.
     pub active_energy: f64,
-    /// Mean seconds from arrival to end.
+    /// Mean seconds from arrival to end. A job after others arrives when the last of them has ended.
     pub mean_completion: f64,
     /// Largest ratio of that time to the job's work.
     pub max_slowdown: f64,

@@ -17,6 +17,7 @@ use migm_shared::units::MIB;
 
 use super::{Gpu, Job, Memory, parameters};
 use crate::layout::{ProfileIndex, Table};
+use crate::schedule::Terms;
 
 /// What is wrong with a table.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -297,6 +298,8 @@ pub fn job(row: &Row, speeds: &Speeds, memory: &MemoryTable, gpus: &[Gpu]) -> Re
         active,
         weight: 1.0,
         checkpoints: true,
+        after: Vec::new(),
+        terms: Terms::default(),
     })
 }
 
@@ -319,6 +322,8 @@ pub fn unknown(row: &Row, bytes: u64, gpus: &[Gpu]) -> Job {
         active: 1.0,
         weight: 1.0,
         checkpoints: true,
+        after: Vec::new(),
+        terms: Terms::default(),
     })
 }
 

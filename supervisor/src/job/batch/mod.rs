@@ -2,14 +2,15 @@
 //!
 //! 1. The batch is opened with a supervisor, which numbers it and tells of each change from there on.
 //! 2. One runner process a job is started, `migm run --batch ID`, in the order of the file. The next one
-//!    waits until the supervisor has told of the one before, so that the order of submission is the file's.
+//!    waits until the supervisor has told of the one before, so that the order of submission is the file's, but for jobs
+//!    that come after later ones: these are first. Each is told the numbers of those before it, and of its array.
 //! 3. The batch is started: makespan and energy count from here. Jobs with an arrival time follow then.
 //! 4. Signals to the batch go to all its runners, and through them to the jobs.
 //! 5. When the supervisor says that all jobs have ended, its summary is the result.
 //!
 //! A supervisor that dies meanwhile is looked for as a runner does, and asked about the batch by number.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
@@ -22,16 +23,18 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigmaskHow, Signal, kill, sigprocmask};
 use nix::unistd::Pid;
 
+use super::array::words;
 use super::link::Link;
 use super::record::Clock;
 use super::signals::{Signals, asks_to_end};
 use super::{JobError, monotonic, say, terminal};
 use crate::control::start::Wanted;
-use crate::control::{BatchSummary, JobStatus, NodeStatus, Reply, Request};
+use crate::control::{BatchSummary, Element, JobStatus, NodeStatus, Reply, Request};
 
+pub mod order;
 pub mod spec;
 
-pub use spec::{BatchSpec, JobSpec, SpecError};
+pub use spec::{BatchSpec, Before, JobSpec, SpecError};
 
 /// What a private supervisor does when not told otherwise.
 const DEFAULT_POLICY: &str = "scheme-b";
@@ -143,6 +146,13 @@ struct Batch<'a> {
     id: Option<BatchId>,
     clock: Option<Clock>,
     accepted: BTreeSet<JobId>,
+    /// The last that was accepted.
+    newest: Option<JobId>,
+    /// Numbers of the batch's jobs, by their place in the file.
+    ids: Vec<Option<JobId>>,
+    /// Numbers of its arrays, by their place in the file, and one that has just come.
+    arrays: BTreeMap<usize, JobId>,
+    opened: Option<JobId>,
     /// Somebody looks on.
     for_people: bool,
     refreshed: Instant,
@@ -182,6 +192,10 @@ pub fn run(
         id: None,
         clock: None,
         accepted: BTreeSet::new(),
+        newest: None,
+        ids: vec![None; spec.jobs.len()],
+        arrays: BTreeMap::new(),
+        opened: None,
         for_people: std::io::stderr().is_terminal(),
         refreshed: Instant::now(),
         runners: Vec::new(),
@@ -210,8 +224,9 @@ impl Batch<'_> {
             self.check_not_interrupted()?;
         }
         let spec = self.spec;
-        let (first, mut later): (Vec<&JobSpec>, Vec<&JobSpec>) =
-            spec.jobs.iter().partition(|job| job.arrival <= 0.0);
+        let (first, mut later): (Vec<usize>, Vec<usize>) = order::in_order(&spec.jobs)
+            .into_iter()
+            .partition(|job| spec.jobs[*job].arrival <= 0.0);
         for job in first {
             self.submit(job)?;
         }
@@ -222,15 +237,16 @@ impl Batch<'_> {
         (self.watch)(&News::Started {
             jobs: spec.jobs.len(),
         });
-        later.sort_by(|a, b| a.arrival.total_cmp(&b.arrival));
+        let arrival = |job: usize| spec.jobs[job].arrival;
+        later.sort_by(|a, b| arrival(*a).total_cmp(&arrival(*b)));
         let mut later = later.into_iter().peekable();
         let (mut all_ended_at, mut asked_again) = (None, false);
         loop {
             self.turn()?;
             let scale = self.clock.map_or(1.0, |clock| clock.time_scale);
-            while let Some(job) = later.next_if(|job| started + job.arrival * scale <= monotonic()) {
+            while let Some(job) = later.next_if(|job| started + arrival(*job) * scale <= monotonic()) {
                 if self.interrupted.is_none() {
-                    self.spawn(job)?;
+                    self.submit_late(job)?;
                 }
             }
             if later.peek().is_some() && self.interrupted.is_none() {
@@ -326,9 +342,12 @@ impl Batch<'_> {
                 }
             }
             Reply::BatchJob(job) => {
-                self.accepted.insert(job.id);
+                if self.accepted.insert(job.id) {
+                    self.newest = Some(job.id);
+                }
                 (self.watch)(&News::Job(&job));
             }
+            Reply::ArrayOpened { array } => self.opened = Some(array),
             Reply::BatchEnded(summary) => self.summary = Some(*summary),
             Reply::Refused { reason } => self.refused = Some(reason),
             _ => {}
@@ -366,21 +385,72 @@ impl Batch<'_> {
     }
 
     /// Starts a job's runner, and returns when the supervisor has the job.
-    fn submit(&mut self, job: &JobSpec) -> Result<(), BatchError> {
-        let before = self.accepted.len();
+    fn submit(&mut self, job: usize) -> Result<(), BatchError> {
+        self.newest = None;
         self.spawn(job)?;
-        while self.accepted.len() == before {
+        while self.newest.is_none() {
             self.turn()?;
             self.check_not_interrupted()?;
             if let Some(status) = self.runners.last().and_then(|runner| runner.ended) {
-                let job = job.name.clone();
+                let job = self.spec.jobs[job].name.clone();
                 return Err(BatchError::NotAccepted { job, status });
             }
         }
+        self.ids[job] = self.newest;
         Ok(())
     }
 
-    fn spawn(&mut self, job: &JobSpec) -> Result<(), BatchError> {
+    /// As [`submit`](Self::submit), while others run: a job that is not accepted is its own loss, and that of those after
+    /// it.
+    fn submit_late(&mut self, job: usize) -> Result<(), BatchError> {
+        let missing = self.spec.jobs[job]
+            .after
+            .iter()
+            .find(|before| self.ids[before.job].is_none());
+        if let Some(before) = missing {
+            say(format_args!(
+                "job `{}` is left out: `{}`, which it comes after, was not accepted",
+                self.spec.jobs[job].name, self.spec.jobs[before.job].name
+            ));
+            return Ok(());
+        }
+        self.newest = None;
+        self.spawn(job)?;
+        let ended = |runners: &[Runner]| runners.last().is_some_and(|runner| runner.ended.is_some());
+        while self.newest.is_none() && self.interrupted.is_none() && !ended(&self.runners) {
+            self.turn()?;
+        }
+        self.ids[job] = self.newest;
+        Ok(())
+    }
+
+    /// The number of an array. Its jobs wait for nothing but the batch: they need no word of their own to begin.
+    fn array(&mut self, table: usize) -> Result<JobId, BatchError> {
+        if let Some(array) = self.arrays.get(&table) {
+            return Ok(*array);
+        }
+        self.opened = None;
+        let mut asked = false;
+        let array = loop {
+            if !self.link.is_up() {
+                asked = false;
+            } else if !std::mem::replace(&mut asked, true) {
+                self.link.send(&Request::OpenArray, None);
+            }
+            self.turn()?;
+            self.check_not_interrupted()?;
+            if let Some(array) = self.opened.take() {
+                break array;
+            }
+        };
+        self.link.send(&Request::StartArray { array }, None);
+        self.arrays.insert(table, array);
+        Ok(array)
+    }
+
+    fn spawn(&mut self, index: usize) -> Result<(), BatchError> {
+        let job = &self.spec.jobs[index];
+        let array = job.element.map(|place| self.array(place.table)).transpose()?;
         let mut command = Command::new(&self.options.migm);
         command.arg("run").arg("--name").arg(&job.name);
         if let Some(batch) = self.id {
@@ -394,6 +464,36 @@ impl Batch<'_> {
         }
         if let Some(iterations) = job.iterations {
             command.arg("--iterations").arg(iterations.to_string());
+        }
+        if job.priority != 0 {
+            command.arg(format!("--priority={}", job.priority));
+        }
+        if let Some(profile) = &job.profile {
+            command.arg("--profile").arg(profile);
+        }
+        if job.exclusive {
+            command.arg("--exclusive");
+        }
+        for device in &job.devices {
+            command.arg("--device").arg(device.to_string());
+        }
+        for before in &job.after {
+            let Some(id) = self.ids[before.job] else { continue };
+            let option = if before.any {
+                "--after-any-job"
+            } else {
+                "--after-job"
+            };
+            command.arg(option).arg(id.to_string());
+        }
+        if let (Some(place), Some(array)) = (job.element, array) {
+            let element = Element {
+                array,
+                index: place.index,
+                count: place.count,
+                at_once: place.at_once,
+            };
+            command.arg("--element").arg(words(&element));
         }
         command.arg("--").args(&job.command);
         // A group of its own: Ctrl-C comes to the batch alone, which passes it on once.

@@ -10,16 +10,30 @@
 //! arrival_s = 30
 //! part = "small"
 //! env = { OMP_NUM_THREADS = "2" }
+//! after = ["prepare"]                # or after_any: their end, well or not
+//! priority = 5
+//! profile = "2g.10gb"                # or exclusive = true
+//! device = [0]
+//!
+//! [[job]]
+//! name = "sweep"
+//! command = "python sweep.py $MIGM_ARRAY_INDEX"
+//! array = "0-9%4"                    # in place of count
 //! ```
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use migm_shared::units::Bytes;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use toml::Spanned;
+
+use super::order::{self, Named};
+use crate::job::array::Indices;
 
 /// A batch as it is to be run.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -51,6 +65,40 @@ pub struct JobSpec {
     pub duration: Option<f64>,
     /// Its memory over its run, as a trace file. For `simulate` too.
     pub trace: Option<PathBuf>,
+    /// Those that must have ended before it begins. It arrives no earlier than they.
+    pub after: Vec<Before>,
+    /// Its place in an array.
+    pub element: Option<ArrayPlace>,
+    /// Higher goes first; 0 is usual.
+    pub priority: i32,
+    /// A slice of this profile only.
+    pub profile: Option<String>,
+    /// A whole GPU with nobody beside it.
+    pub exclusive: bool,
+    /// These GPUs only; empty for all.
+    pub devices: Vec<u32>,
+}
+
+/// A job that comes before another one.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Before {
+    /// Index in [`BatchSpec::jobs`].
+    pub job: usize,
+    /// Its end will do, however it ended.
+    pub any: bool,
+}
+
+/// A place in an array that has no number yet.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ArrayPlace {
+    /// Which array of the file.
+    pub table: usize,
+    /// Its index.
+    pub index: u32,
+    /// How many jobs the array has.
+    pub count: u32,
+    /// How many may be under way at the same time.
+    pub at_once: Option<u32>,
 }
 
 /// Why a batch file is refused. Nothing has been started then.
@@ -119,9 +167,33 @@ impl BatchSpec {
         if file.job.is_empty() {
             return Err(at(text.len(), "the batch has no [[job]]".into()));
         }
+        let mut jobs = Vec::new();
+        let mut tables = Vec::new();
+        for (number, table) in file.job.into_iter().enumerate() {
+            if let (Some(_), Some(array)) = (table.count, &table.array) {
+                return Err(at(
+                    array.span().start,
+                    "`array` and `count` both say how many jobs there are".into(),
+                ));
+            }
+            if let (Some(profile), true) = (&table.profile, table.exclusive) {
+                let message =
+                    "`profile` and `exclusive` cannot both be: one is a slice, the other a whole GPU";
+                return Err(at(profile.span().start, message.into()));
+            }
+            let first = jobs.len();
+            let (name, after) = (table.shown_name(), table.named());
+            jobs.extend(table.expand(number));
+            tables.push(Named {
+                name,
+                jobs: first..jobs.len(),
+                after,
+            });
+        }
+        order::settle(&tables, &mut jobs).map_err(|(offset, message)| at(offset, message))?;
         Ok(Self {
             name: String::new(),
-            jobs: file.job.into_iter().flat_map(JobTable::expand).collect(),
+            jobs,
         })
     }
 }
@@ -138,8 +210,9 @@ struct BatchFile {
 struct JobTable {
     name: Option<String>,
     command: Command,
-    #[serde(default = "one", deserialize_with = "at_least_one")]
-    count: u64,
+    #[serde(default, deserialize_with = "some_at_least_one")]
+    count: Option<u64>,
+    array: Option<Spanned<Array>>,
     mem: Option<Size>,
     #[serde(default, deserialize_with = "some_at_least_one")]
     iterations: Option<u64>,
@@ -148,17 +221,25 @@ struct JobTable {
     #[serde(default, deserialize_with = "variables")]
     env: BTreeMap<String, String>,
     part: Option<String>,
-    #[serde(default, rename = "after", deserialize_with = "not_yet_after")]
-    _after: (),
-    #[serde(default, rename = "priority", deserialize_with = "not_yet_priority")]
-    _priority: (),
+    #[serde(default)]
+    after: Vec<Spanned<String>>,
+    #[serde(default)]
+    after_any: Vec<Spanned<String>>,
+    #[serde(default)]
+    priority: i32,
+    profile: Option<Spanned<String>>,
+    #[serde(default)]
+    exclusive: bool,
+    #[serde(default)]
+    device: Vec<u32>,
     #[serde(default, deserialize_with = "length")]
     duration_s: Option<f64>,
     trace: Option<PathBuf>,
 }
 
 impl JobTable {
-    fn expand(self) -> impl Iterator<Item = JobSpec> {
+    /// Its name, or its program's.
+    fn shown_name(&self) -> String {
         let program = || {
             let words = &self.command.words;
             let shown = if self.command.by_shell {
@@ -170,13 +251,22 @@ impl JobTable {
             let name = Path::new(first).file_name().unwrap_or_default();
             name.to_string_lossy().into_owned()
         };
-        let name = self.name.clone().unwrap_or_else(program);
-        (1..=self.count).map(move |number| JobSpec {
-            name: if self.count == 1 {
-                name.clone()
-            } else {
-                format!("{name}-{number}")
-            },
+        self.name.clone().unwrap_or_else(program)
+    }
+
+    /// What comes before it.
+    fn named(&self) -> Vec<(String, Range<usize>, bool)> {
+        let of = |names: &[Spanned<String>], any| {
+            let one = move |name: &Spanned<String>| (name.get_ref().clone(), name.span(), any);
+            names.iter().map(one).collect::<Vec<_>>()
+        };
+        [of(&self.after, false), of(&self.after_any, true)].concat()
+    }
+
+    fn expand(self, table: usize) -> Vec<JobSpec> {
+        let name = self.shown_name();
+        let job = |name: String, element: Option<ArrayPlace>| JobSpec {
+            name,
             command: self.command.words.iter().map(OsString::from).collect(),
             mem: self.mem.map(|size| size.0),
             iterations: self.iterations,
@@ -185,12 +275,42 @@ impl JobTable {
             part: self.part.clone(),
             duration: self.duration_s,
             trace: self.trace.clone(),
-        })
+            after: Vec::new(),
+            element,
+            priority: self.priority,
+            profile: self.profile.as_ref().map(|profile| profile.get_ref().clone()),
+            exclusive: self.exclusive,
+            devices: self.device.clone(),
+        };
+        if let Some(array) = &self.array {
+            let Indices { indices, at_once } = &array.get_ref().0;
+            let count = u32::try_from(indices.len()).unwrap_or(u32::MAX);
+            let place = |index| ArrayPlace {
+                table,
+                index,
+                count,
+                at_once: *at_once,
+            };
+            let one = |&index: &u32| job(format!("{name}-{index}"), Some(place(index)));
+            return indices.iter().map(one).collect();
+        }
+        match self.count {
+            None | Some(1) => vec![job(name, None)],
+            Some(count) => (1..=count)
+                .map(|number| job(format!("{name}-{number}"), None))
+                .collect(),
+        }
     }
 }
 
-fn one() -> u64 {
-    1
+/// Indices of an array.
+struct Array(Indices);
+
+impl<'de> Deserialize<'de> for Array {
+    fn deserialize<D: Deserializer<'de>>(value: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(value)?;
+        text.parse().map(Self).map_err(D::Error::custom)
+    }
 }
 
 /// `u64` with 0 refused.
@@ -237,19 +357,6 @@ fn variables<'de, D: Deserializer<'de>>(value: D) -> Result<BTreeMap<String, Str
         ))),
         None => Ok(variables),
     }
-}
-
-macro_rules! not_yet {
-    ($($function:ident $field:literal)*) => {$(
-        fn $function<'de, D: Deserializer<'de>>(_: D) -> Result<(), D::Error> {
-            Err(D::Error::custom(concat!("`", $field, "` is not supported yet")))
-        }
-    )*};
-}
-
-not_yet! {
-    not_yet_after "after"
-    not_yet_priority "priority"
 }
 
 /// Bytes, as a number or as text with a unit.
@@ -353,8 +460,7 @@ mod tests {
             arrival: 1.5,
             env: [("K".to_owned(), "v".to_owned())].into(),
             part: Some("p".into()),
-            duration: None,
-            trace: None,
+            ..JobSpec::default()
         };
         assert_eq!(spec.jobs.len(), 3);
         assert_eq!(spec.jobs[0], first);
@@ -368,10 +474,18 @@ mod tests {
     fn what_is_wrong_is_named_with_line_and_column() {
         let job = |line: &str| parse(&format!("[[job]]\ncommand = 'x'\n{line}\n")).unwrap_err();
         assert!(job("memory = 4").starts_with("b.toml:3:1: unknown field `memory`, expected one of `name`"));
-        assert_eq!(job("after = ['a']"), "b.toml:3:9: `after` is not supported yet");
+        assert_eq!(job("after = ['a']"), "b.toml:3:10: no job is named `a`");
         assert_eq!(
-            job("priority = 4"),
-            "b.toml:3:12: `priority` is not supported yet"
+            job("after_any = ['x']"),
+            "b.toml:3:14: `x` would wait for itself: x after x"
+        );
+        assert!(job("array = '3-1'").starts_with("b.toml:3:9: `3-1` is no array"));
+        assert_eq!(
+            job("count = 2\narray = '1-2'"),
+            "b.toml:4:9: `array` and `count` both say how many jobs there are"
+        );
+        assert!(
+            job("profile = '1g.5gb'\nexclusive = true").starts_with("b.toml:3:11: `profile` and `exclusive`")
         );
         assert_eq!(
             job("duration_s = 0.0"),
@@ -403,6 +517,56 @@ mod tests {
             parse("[[job]]\nname = 'a'\n")
                 .unwrap_err()
                 .contains("missing field `command`")
+        );
+    }
+
+    #[test]
+    fn what_comes_before_what() {
+        let spec = parse(
+            "[[job]]\nname = 'end'\ncommand = 'x'\nafter = ['sweep', 'prepare']\nafter_any = ['sweep-3']\n\
+             [[job]]\nname = 'prepare'\ncommand = 'x'\narrival_s = 5\npriority = -2\ndevice = [1]\n\
+             [[job]]\nname = 'sweep'\ncommand = 'x'\narray = '0,3%1'\nafter = ['prepare']\nexclusive = true\n",
+        )
+        .unwrap();
+        let job = |job, any| Before { job, any };
+        assert_eq!(
+            spec.jobs[0].after,
+            [job(2, false), job(3, false), job(1, false), job(3, true)]
+        );
+        assert_eq!(
+            (spec.jobs[2].name.as_str(), spec.jobs[3].name.as_str()),
+            ("sweep-0", "sweep-3")
+        );
+        let place = ArrayPlace {
+            table: 2,
+            index: 3,
+            count: 2,
+            at_once: Some(1),
+        };
+        assert_eq!(
+            (spec.jobs[3].element, spec.jobs[3].exclusive),
+            (Some(place), true)
+        );
+        assert_eq!(
+            (spec.jobs[1].priority, spec.jobs[1].devices.as_slice()),
+            (-2, &[1][..])
+        );
+        let arrivals: Vec<f64> = spec.jobs.iter().map(|job| job.arrival).collect();
+        assert_eq!(arrivals, [5.0; 4], "none arrives before those that it waits for");
+        assert_eq!(order::in_order(&spec.jobs), [1, 2, 3, 0]);
+    }
+
+    #[test]
+    fn a_circle_is_refused_with_the_way_round_it() {
+        let circle = parse(
+            "[[job]]\nname = 'a'\ncommand = 'x'\ncount = 2\nafter = ['c']\n\
+             [[job]]\nname = 'b'\ncommand = 'x'\nafter = ['a']\n\
+             [[job]]\nname = 'c'\ncommand = 'x'\nafter = ['b']\n",
+        );
+        let said = circle.unwrap_err();
+        assert!(
+            said.starts_with("b.toml:5:10: `a` would wait for itself: a-1 after c after b after a-"),
+            "{said}"
         );
     }
 }

@@ -56,6 +56,7 @@ impl Runner {
             socket: self.link.path(),
             environment: &self.order.environment,
             page: &page,
+            element: self.order.wishes.element,
             stdin,
             mask: self.signals.before(),
             terminal,
@@ -218,6 +219,8 @@ impl Runner {
         let patience = match self.order.batch {
             _ if self.link.is_closed() => Duration::ZERO,
             Some(_) => LONG_PATIENCE,
+            // Jobs after it may wait for its end, and nobody waits for this process.
+            None if self.kept.is_some() => LONG_PATIENCE,
             None => PATIENCE,
         };
         self.stage = Stage::Reported {

@@ -69,10 +69,7 @@ impl Runner {
         }
         match reply {
             Reply::Accepted { job, notice } => {
-                self.job = Some(job);
-                if let Some(notice) = notice.filter(|_| self.order.batch.is_none()) {
-                    say(notice);
-                }
+                self.accepted(job, notice)?;
             }
             Reply::Grant(grant) => match self.stage {
                 Stage::Waiting | Stage::Reported { goes_on: true, .. } => self.start(grant),
@@ -85,6 +82,13 @@ impl Runner {
             } => self.stop_attempt(attempt, Why::Cancel),
             Reply::Cancel { attempt: None } => match self.stage {
                 Stage::Waiting | Stage::Reported { .. } => self.end_without_more(JobError::Cancelled)?,
+                Stage::Running(_) | Stage::Over(_) => {}
+            },
+            Reply::Withdrawn { reason, unheard } => match self.stage {
+                Stage::Waiting if unheard => return Err(JobError::Unheard(reason)),
+                Stage::Waiting | Stage::Reported { .. } => {
+                    self.end_without_more(JobError::Withdrawn(reason))?;
+                }
                 Stage::Running(_) | Stage::Over(_) => {}
             },
             Reply::Finished(status) => {
@@ -118,6 +122,7 @@ impl Runner {
             | Reply::BatchEnded(_)
             | Reply::Done
             | Reply::Cleared { .. }
+            | Reply::ArrayOpened { .. }
             | Reply::Grids(_) => {}
         }
         Ok(())

@@ -80,7 +80,9 @@ impl Runner {
     /// What the supervisor is told of the program before its job.
     pub(super) fn about(&self) -> Option<About> {
         let history = self.history.as_ref().map(|history| history.evidence.clone());
-        (history.is_some() || self.order.kept != WorkKept::Never).then_some(About {
+        // A detached job's runner keeps what was decided on it, history or not.
+        let speaks = history.is_some() || self.kept.is_some() || self.order.kept != WorkKept::Never;
+        speaks.then_some(About {
             kept: self.order.kept,
             history,
         })

@@ -20,8 +20,9 @@
 //! The method for step 2 is standard for unrelated machines (Lagrangian bound after Martello, Soumis and Toth, Discrete
 //! Applied Mathematics 1997); cliques in the place of machines are ours.
 
-use super::{Settings, Workload};
+use super::{Job, Settings, Workload};
 use crate::layout::Slot;
+use crate::schedule::Wish;
 
 mod assign;
 mod floor;
@@ -60,13 +61,13 @@ pub fn makespan(load: &Workload, settings: &Settings) -> Option<f64> {
         .map(|search| search.makespan)
 }
 
-/// Looks for the least makespan with so many nodes; `None` when jobs come late, are more than [`JOBS`], or fit
-/// nowhere.
+/// Looks for the least makespan with so many nodes; `None` when jobs come late, after others or with a wish, are more than
+/// [`JOBS`], or fit nowhere.
 #[must_use]
 pub fn search(load: &Workload, settings: &Settings, nodes: u64) -> Option<Search> {
     let start = load.start();
-    let late = load.jobs.iter().any(|job| job.arrival > start);
-    if late || load.jobs.is_empty() || load.jobs.len() > JOBS {
+    let apart = |job: &Job| job.arrival > start || !job.after.is_empty() || job.terms.wish != Wish::Any;
+    if load.jobs.iter().any(apart) || load.jobs.is_empty() || load.jobs.len() > JOBS {
         return None;
     }
     let floor = Floor::new(load, settings.create, settings.destroy)?;

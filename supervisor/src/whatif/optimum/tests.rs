@@ -6,6 +6,7 @@ use super::super::parameters::{self, Power};
 use super::super::{Gpu, Job, Memory, Run, bounds, simulate};
 use super::*;
 use crate::layout::{Placement, Slot, StateIndex, Table, samples};
+use crate::schedule::Terms;
 
 const POLICIES: [&str; 8] = [
     "sequential",
@@ -36,6 +37,8 @@ fn load(table: Table, gpus: usize, jobs: &[(f64, Vec<f64>)]) -> Workload {
         active: 0.2,
         weight: 1.0,
         checkpoints: true,
+        after: Vec::new(),
+        terms: Terms::default(),
     };
     Workload {
         gpus: vec![gpu; gpus],
