@@ -365,6 +365,7 @@ fn entry(writer: u64, command: u64) -> Entry {
             iterations: 0,
             law: None,
             outcome: Outcome::Failed,
+            paces: Vec::new(),
         },
     }
 }

@@ -20,8 +20,9 @@ use bincode::{Decode, Encode};
 pub const MAGIC: [u8; 4] = *b"MIGM";
 /// The version that this build speaks. 2: samples say what marks an iteration, an out-of-memory event says
 /// which kind of memory was most, and a capped process may ask for a raise. 3: attempts have their memory, and
-/// slices the end of their job.
-pub const VERSION: u16 = 3;
+/// slices the end of their job. 4: what runs came to has their times, attempts say whether speed ended them, and batches
+/// count that.
+pub const VERSION: u16 = 4;
 /// Bytes before the body.
 pub const HEADER: usize = 12;
 /// No message has a longer body, and no decoded value claims more memory.
@@ -245,7 +246,7 @@ mod tests {
     #[test]
     fn golden_bytes() {
         let golden =
-            b"MIGM\x03\x00\x07\x00\x0e\x00\x00\x00\x05\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00ab";
+            b"MIGM\x04\x00\x07\x00\x0e\x00\x00\x00\x05\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00ab";
         assert_eq!(encode(&pair()).unwrap(), golden);
     }
 

@@ -117,6 +117,7 @@ impl Owner {
         {
             batch.jobs.push(id);
             held = batch.started.is_none();
+            job.late = !held;
             batch.ended = None;
         }
         job.state = if held { JobState::Held } else { JobState::Waiting };
@@ -134,6 +135,7 @@ impl Owner {
         self.changed(id);
         if !held {
             self.queue(id, now);
+            self.gather(now);
         }
     }
 
@@ -248,7 +250,11 @@ impl Owner {
         job.orphan_since = None;
         job.asked = false;
         if held.attempts.len() >= job.attempts.len() {
-            job.attempts = held.attempts;
+            let ours = std::mem::replace(&mut job.attempts, held.attempts);
+            // Why it moved is ours to know.
+            for (mine, theirs) in ours.iter().zip(&mut job.attempts) {
+                theirs.for_speed = mine.for_speed;
+            }
         }
         if job.leader.is_none() {
             job.leader = held.pid.and_then(ProcessId::of);
@@ -267,6 +273,7 @@ impl Owner {
             },
         );
         self.changed(id);
+        self.tell_facts(id, now);
         match (state, missed) {
             (JobState::Waiting, _) => self.queue(id, now),
             (JobState::Moving, _) => self.reply(peer, Reply::Move { attempt, reason }),

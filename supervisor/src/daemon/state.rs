@@ -16,6 +16,7 @@ use migm_shared::ids::{BatchId, Incarnation, JobId};
 use serde::{Deserialize, Serialize};
 
 use super::error::DaemonError;
+use super::facts::Carried;
 use super::process::ProcessId;
 use crate::control::{AttemptRecord, Figures, Grant, JobState, Submission};
 
@@ -122,6 +123,12 @@ pub struct JobRecord {
     pub predicted: Option<u64>,
     /// One line for people.
     pub note: Option<String>,
+    /// What it has kept of attempts that are over.
+    #[serde(default)]
+    pub carried: Carried,
+    /// It came after its batch had started.
+    #[serde(default)]
+    pub late: bool,
 }
 
 /// A batch.

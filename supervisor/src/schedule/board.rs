@@ -270,4 +270,11 @@ pub trait Decider: std::fmt::Debug + Send {
     /// The orders to carry out now. Slots ordered must not overlap those held, but for those of jobs that the
     /// same orders move; an order that cannot be is dropped, and the job asked about again.
     fn decide(&mut self, board: &Board<'_>) -> Vec<Order>;
+
+    /// The only profiles that it ever uses on a GPU with these states, if not all that the driver makes: a job that
+    /// none of them holds is refused.
+    fn offers(&self, gpu: GpuIndex, table: &Table) -> Option<Vec<ProfileIndex>> {
+        let _ = (gpu, table);
+        None
+    }
 }
