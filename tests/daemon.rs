@@ -62,6 +62,11 @@ impl Daemon {
         Self::start(&["--sim", GPU, "--time-scale", "0.05"])
     }
 
+    /// Each job on the tightest slice.
+    fn tightest() -> Self {
+        Self::start(&["--sim", GPU, "--time-scale", "0.05", "--policy", "scheme-b"])
+    }
+
     fn launch(&mut self, arguments: &[&str]) {
         let log = File::options()
             .create(true)
@@ -361,7 +366,7 @@ fn program() -> Child {
 
 #[test]
 fn a_job_gets_the_smallest_slice_and_leaves_it_idle() {
-    let daemon = Daemon::simulated();
+    let daemon = Daemon::tightest();
     let page = page();
     let (mut runner, answer) = submit(&daemon, submission("small"), &page);
     assert!(
@@ -392,7 +397,7 @@ fn a_job_gets_the_smallest_slice_and_leaves_it_idle() {
 
 #[test]
 fn after_an_oom_the_next_slice_holds_what_was_in_use_and_what_was_asked() {
-    let daemon = Daemon::simulated();
+    let daemon = Daemon::tightest();
     let page = page();
     let (mut runner, _) = submit(&daemon, submission("jumper"), &page);
     let grant = runner.grant();
@@ -414,7 +419,7 @@ fn after_an_oom_the_next_slice_holds_what_was_in_use_and_what_was_asked() {
 
 #[test]
 fn a_grower_is_moved_before_its_slice_is_full() {
-    let daemon = Daemon::simulated();
+    let daemon = Daemon::tightest();
     let page = page();
     let asked = Submission {
         iterations: Some(100),
@@ -534,7 +539,7 @@ impl Teller {
 
 #[test]
 fn samples_lost_doubled_and_late_move_the_job_that_outgrows_its_slice_and_no_other() {
-    let daemon = Daemon::simulated();
+    let daemon = Daemon::tightest();
     let mut program = program();
     let moved = |levels: &dyn Fn(u64) -> u64| {
         let page = page();
@@ -580,7 +585,7 @@ fn copy(daemon: &Daemon, page: &JobPage) -> Peer {
 
 #[test]
 fn copies_that_wait_learn_from_the_one_that_ran_out_of_memory_and_keep_their_places() {
-    let daemon = Daemon::simulated();
+    let daemon = Daemon::tightest();
     let page = page();
     let mut running: Vec<(Peer, Grant)> = (0..7)
         .map(|_| {
@@ -999,7 +1004,14 @@ fn a_hidden_or_unknown_gpu_is_refused_by_name() {
 
 #[test]
 fn a_user_who_names_one_gpu_of_two_gets_slices_there_and_moves_there() {
-    let daemon = Daemon::start(&["--sim", "a100-40gb:2", "--time-scale", "0.05"]);
+    let daemon = Daemon::start(&[
+        "--sim",
+        "a100-40gb:2",
+        "--time-scale",
+        "0.05",
+        "--policy",
+        "scheme-b",
+    ]);
     let uuids = daemon
         .status()
         .gpus

@@ -33,16 +33,23 @@ const SCALE: &str = "0.05";
 struct Daemon {
     folder: tempfile::TempDir,
     sim: &'static str,
+    policy: &'static str,
     child: Option<Child>,
 }
 
 impl Daemon {
+    /// By scheme B: most tests here say what slices are made, and in what order.
     fn start(sim: &'static str) -> Self {
+        Self::by("scheme-b", sim)
+    }
+
+    fn by(policy: &'static str, sim: &'static str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
         let mut daemon = Self {
             folder,
             sim,
+            policy,
             child: None,
         };
         daemon.launch();
@@ -58,6 +65,7 @@ impl Daemon {
         let child = Command::new(migm())
             .args(["supervisor", "--sim", self.sim, "--time-scale", SCALE, "--socket"])
             .arg(self.socket())
+            .args(["--policy", self.policy])
             .env_remove("MIGM_SOCKET")
             .env("MIGM_LOG", "debug")
             .stdin(Stdio::null())
@@ -306,7 +314,17 @@ fn nothing_is_lost(daemon: &Daemon, foreign: &[Instance], when: &str) {
 /// one after it goes on from there: fusion first, then fission, on a GPU half of which belongs to somebody else.
 #[test]
 fn killed_at_every_step_the_next_supervisor_goes_on_from_a_legal_layout() {
-    let mut daemon = Daemon::start("a100-40gb");
+    killed_at_every_step("scheme-b");
+}
+
+/// The same with orders that a decider gives, of one that takes the tightest slice too.
+#[test]
+fn killed_at_every_step_of_a_decider_the_next_supervisor_goes_on() {
+    killed_at_every_step("mfi");
+}
+
+fn killed_at_every_step(policy: &'static str) {
+    let mut daemon = Daemon::by(policy, "a100-40gb");
     let foreign = vec![daemon.foreign("4g.20gb", 0)];
     let (small, large) = (4_000_000_000, 19_000_000_000);
     let mut kills = Vec::new();
@@ -373,7 +391,13 @@ fn a_create_that_the_driver_refuses_is_planned_elsewhere() {
 
 #[test]
 fn a_gpu_lost_in_a_reshape_is_put_aside_and_the_other_goes_on() {
-    let daemon = Daemon::start("a100-40gb:2");
+    for policy in ["scheme-b", "mfi"] {
+        lost_in_a_reshape(policy);
+    }
+}
+
+fn lost_in_a_reshape(policy: &'static str) {
+    let daemon = Daemon::by(policy, "a100-40gb:2");
     let small = 4_000_000_000;
     let mut here = Job::on(&daemon, small, Some("0"));
     let (mut there, lost) = (Job::on(&daemon, small, Some("1")), "gpu1/create-gi@1=lost");
@@ -821,7 +845,8 @@ fn in_a_virtual_machine_the_remedy_is_the_guests_reboot_or_the_host() {
 #[test]
 fn a_supervisor_that_runs_takes_up_a_mode_that_was_changed() {
     let place = Place::simulated(&["--gpu", "h100-80gb"]);
-    let mut supervisor = Killed(place.migm(&["supervisor"]).stderr(Stdio::null()).spawn().unwrap());
+    let tightest = ["supervisor", "--policy", "scheme-b"];
+    let mut supervisor = Killed(place.migm(&tightest).stderr(Stdio::null()).spawn().unwrap());
     let mode = || {
         let output = place.migm(&["status", "--json"]).output().unwrap();
         let status: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;

@@ -125,7 +125,8 @@ impl Desk<'_> {
     /// Whether anything could be placed here.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        self.busy.is_some_and(|busy| !self.table.is_full(busy))
+        let free = |slot: &Slot| !self.held.iter().any(|held| held.slot.1.overlaps(slot.1));
+        self.lasting.iter().any(free) || self.busy.is_some_and(|busy| !self.table.is_full(busy))
     }
 
     /// The slots that a profile could have beside what is held: standing ones, which may not be makeable again, and

@@ -204,9 +204,16 @@ fn a_job_that_no_slice_of_the_static_layout_holds_is_refused_with_its_largest() 
     assert!(run(&mut node, forecast).is_empty());
 }
 
+/// A GPU without MIG, or one whose instances we may only use.
 #[test]
-fn on_a_whole_gpu_and_on_instances_of_others_a_static_layout_uses_what_stands() {
-    let mut node = named("static:4g+3g");
+fn what_stands_and_may_not_be_changed_is_used_one_job_after_the_other_by_every_policy() {
+    for policy in ["migm", "far", "mfi", "miso", "scheme-a", "static:4g+3g"] {
+        use_what_stands(policy);
+    }
+}
+
+fn use_what_stands(policy: &str) {
+    let mut node = named(policy);
     let table = Arc::new(samples::a100_base().frozen());
     let (profile, placement) = slot(&table, "7g.40gb", 0);
     let foreign = Vec::new();
@@ -227,7 +234,13 @@ fn on_a_whole_gpu_and_on_instances_of_others_a_static_layout_uses_what_stands() 
         holder: None,
     };
     run(&mut node, whole);
-    assert_eq!(granted(&arrive(&mut node, 1, 30)), [1]);
+    assert_eq!(granted(&arrive(&mut node, 1, 30)), [1], "{policy}");
+    assert!(granted(&arrive(&mut node, 2, 0)).is_empty(), "{policy}");
+    let over = Event::Ended {
+        job: JobId(1),
+        again: None,
+    };
+    assert_eq!(granted(&run(&mut node, over)), [2], "{policy}");
 }
 
 #[test]
