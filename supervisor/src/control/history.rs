@@ -174,6 +174,27 @@ mod tests {
     }
 
     #[test]
+    fn of_each_kind_of_slice_the_last_time_is_kept() {
+        let pace = |profile: &str, seconds: f64| PastPace {
+            gpu: "A100".into(),
+            profile: profile.into(),
+            simulated: false,
+            seconds,
+            iterations: 7,
+        };
+        let mut past = run(1, Outcome::Done);
+        for (profile, seconds) in [("1g.5gb", 9.0), ("7g.40gb", 3.0), ("1g.5gb", 8.0)] {
+            past.absorb(&Past {
+                paces: vec![pace(profile, seconds)],
+                ..run(1, Outcome::Done)
+            });
+        }
+        assert_eq!(past.paces, [pace("7g.40gb", 3.0), pace("1g.5gb", 8.0)]);
+        past.absorb(&run(1, Outcome::Oom));
+        assert_eq!(past.paces.len(), 2, "a run that ended otherwise took no time");
+    }
+
+    #[test]
     fn the_last_peaks_are_kept() {
         let mut past = run(1, Outcome::Done);
         for peak in 2..=20 {

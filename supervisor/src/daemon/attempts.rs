@@ -313,7 +313,8 @@ impl Job {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::Submission;
+    use crate::control::{AttemptRecord, Submission};
+    use migm_shared::ids::Incarnation;
     use migm_shared::units::GIB;
 
     fn job(movable: bool) -> Job {
@@ -391,6 +392,36 @@ mod tests {
             job(true).next_need(&ending(Outcome::Oom, small), 5 * GIB, 10 * GIB, None),
             just(10 * GIB)
         );
+    }
+
+    #[test]
+    fn moved_for_speed_a_job_needs_what_it_needed_and_moved_on_a_forecast_more_than_it_had() {
+        let mut job = job(true);
+        job.attempts.push(AttemptRecord {
+            profile: "2g.10gb".into(),
+            slice: Incarnation(1),
+            placement: 0,
+            start: 0.0,
+            end: None,
+            outcome: None,
+            status: None,
+            why: None,
+            memory: 10 * GIB,
+            for_speed: true,
+        });
+        let moved = ending(Outcome::Moved, None);
+        let next = |job: &Job| job.next_need(&moved, 10 * GIB, 20 * GIB, None);
+        // Nothing is known of it: all that it had may be in use.
+        assert_eq!(next(&job), just(10 * GIB));
+        job.enough = Some(3 * GIB);
+        assert_eq!(next(&job), just(3 * GIB));
+        // What it has been seen to hold counts more than a forecast.
+        job.told_peak = 4 * GIB;
+        assert_eq!(next(&job), just(4 * GIB));
+        job.need = 6 * GIB;
+        assert_eq!(next(&job), just(6 * GIB));
+        job.attempts[0].for_speed = false;
+        assert_eq!(next(&job), just(10 * GIB + 1));
     }
 
     #[test]

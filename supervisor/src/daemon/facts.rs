@@ -222,3 +222,45 @@ impl Owner {
         self.step(now, Event::Settled);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::{About, Submission};
+
+    fn job(kept: WorkKept) -> Job {
+        let submission = Submission {
+            name: "job".into(),
+            command: vec![],
+            mem: None,
+            iterations: None,
+            movable: true,
+            visible_devices: None,
+            use_existing: false,
+            batch: None,
+            part: None,
+            nonce: 1,
+            runner: 1,
+        };
+        let mut job = Job::new(JobId(1), submission, 0);
+        job.learnt.about = Some(About { kept, history: None });
+        job
+    }
+
+    #[test]
+    fn work_is_carried_over_by_the_ends_that_it_survives() {
+        let seconds = |kept: WorkKept, ends: &[Outcome]| {
+            let mut job = job(kept);
+            for &end in ends {
+                job.carry_over(end, 10.0);
+            }
+            job.carried.seconds
+        };
+        use Outcome::{Moved, Oom};
+        assert_eq!(seconds(WorkKept::Never, &[Moved, Moved]), 0.0);
+        assert_eq!(seconds(WorkKept::OnSignal, &[Moved, Moved]), 20.0);
+        // A program that only saves when it is asked to has lost all by then.
+        assert_eq!(seconds(WorkKept::OnSignal, &[Moved, Oom]), 0.0);
+        assert_eq!(seconds(WorkKept::Always, &[Moved, Oom]), 20.0);
+    }
+}

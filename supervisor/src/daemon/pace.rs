@@ -170,6 +170,9 @@ impl Owner {
                 news.push(program);
             }
         }
+        if news.is_empty() {
+            return;
+        }
         let of_them = |job: &&Job| news.contains(&job.program());
         let jobs: Vec<JobId> = self.jobs.values().filter(of_them).map(|job| job.id).collect();
         for job in jobs {
@@ -187,6 +190,7 @@ impl Owner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::{About, Evidence, Outcome, Past, Point, Submission};
 
     #[test]
     fn the_start_of_a_program_is_no_part_of_its_pace() {
@@ -226,5 +230,68 @@ mod tests {
         assert!(paces.take(program(), place(), 12.0));
         paces.keep(|_| false);
         assert!(paces.of(&program()).is_none());
+    }
+
+    #[test]
+    fn of_the_history_the_very_command_counts_on_gpus_as_real_as_these() {
+        let pace = |profile: &str, iterations, simulated| PastPace {
+            gpu: "A100".into(),
+            profile: profile.into(),
+            simulated,
+            seconds: 20.0,
+            iterations,
+        };
+        let past = Past {
+            runs: 1,
+            done: 1,
+            peaks: Vec::new(),
+            at_least: 0,
+            iterations: 0,
+            law: None,
+            outcome: Outcome::Done,
+            paces: vec![
+                pace("1g.5gb", 100, true),
+                pace("2g.10gb", 0, true),
+                pace("7g.40gb", 9, false),
+            ],
+        };
+        let point = |number: f64| Point {
+            same_program: true,
+            numbers: vec![number],
+            past: past.clone(),
+        };
+        let history = Evidence {
+            signature: "s".into(),
+            numbers: vec![2.0],
+            points: vec![point(1.0), point(2.0)],
+        };
+        let submission = Submission {
+            name: "job".into(),
+            command: vec!["p".into(), "2".into()],
+            mem: None,
+            iterations: None,
+            movable: true,
+            visible_devices: None,
+            use_existing: false,
+            batch: None,
+            part: None,
+            nonce: 1,
+            runner: 1,
+        };
+        let mut job = Job::new(JobId(1), submission, 7);
+        assert_eq!(job.program(), (7, "p\u{0}2".to_owned()));
+        assert_eq!(job.past_paces(true, 0.1), []);
+        job.learnt.about = Some(About {
+            history: Some(history),
+            ..About::default()
+        });
+        assert_eq!(job.program(), (7, "s".to_owned()));
+        let place = |profile: &str| ("A100".to_owned(), profile.to_owned());
+        // 20 simulated seconds are 2 here: 50 iterations a second, and half a run.
+        assert_eq!(
+            job.past_paces(true, 0.1),
+            [(place("1g.5gb"), 50.0, true), (place("2g.10gb"), 0.5, false)]
+        );
+        assert_eq!(job.past_paces(false, 1.0), [(place("7g.40gb"), 0.45, true)]);
     }
 }
