@@ -390,6 +390,21 @@ fn a_create_that_the_driver_refuses_is_planned_elsewhere() {
 }
 
 #[test]
+fn what_the_driver_refuses_a_decider_is_had_elsewhere_or_later() {
+    for policy in ["migm", "mfi"] {
+        let daemon = Daemon::by(policy, "a100-40gb");
+        for fault in ["create-gi", "create-ci"] {
+            daemon.faults(&format!("{fault}@1x2=insufficient-resources"));
+            run(&daemon, 9_000_000_000);
+            let there = daemon.instances(0);
+            assert!(there.iter().all(|one| !one.cis.is_empty()), "{policy}: {there:?}");
+            // The next job needs a create too.
+            daemon.migm(&["node", "clear", "--sim", "a100-40gb"]);
+        }
+    }
+}
+
+#[test]
 fn a_gpu_lost_in_a_reshape_is_put_aside_and_the_other_goes_on() {
     for policy in ["scheme-b", "mfi"] {
         lost_in_a_reshape(policy);

@@ -61,7 +61,8 @@ pub struct Args {
     /// Have frameworks take device memory as they need it, where they would take most of it at the start
     #[arg(long)]
     grow_on_demand: bool,
-    /// Also within another `migm run`: get a slice of its own, where the program would run in the outer one's
+    /// Also within another `migm run`: get a slice of its own, where the program would run in the outer one's. It waits
+    /// for that while the outer job holds all there is, as under the policies sequential and, alone, migm
     #[arg(long)]
     own_slice: bool,
     /// List the environment that the program would get, and run nothing

@@ -132,18 +132,17 @@ impl Owner {
             None => shares.guess(None, serial),
         };
         let whole = known.map(|(_, whole)| whole);
-        let ran = match (job.state, job.attempts.last()) {
-            (JobState::Running | JobState::Moving, Some(last)) => {
-                let speed = self.speed_there(job, &speeds).unwrap_or(1.0);
-                (now - last.start).max(0.0) * speed
-            }
-            _ => 0.0,
-        };
+        // What an attempt that is over has done is carried over, or lost.
+        let running = job.attempts.last();
+        let running = running.filter(|_| matches!(job.state, JobState::Running | JobState::Moving));
+        let speed = self.speed_there(job, &speeds).unwrap_or(1.0);
+        let ran = running.map_or(0.0, |last| (now - last.start).max(0.0) * speed);
+        let marked = running.map_or(0, |_| job.track.iteration());
         let seconds = job.carried.seconds + ran;
         #[expect(clippy::cast_precision_loss, reason = "iterations are far below 2^53")]
         let (work, attained) = match whole {
             Some(whole) if by_marks => {
-                let done = job.carried.iterations + job.track.iteration();
+                let done = job.carried.iterations + marked;
                 let all = job.submission.iterations.or(job.learnt.horizon());
                 let left = all.map(|all| all.saturating_sub(done) as f64 / whole);
                 (left, done as f64 / whole)
