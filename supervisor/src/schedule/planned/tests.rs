@@ -295,3 +295,30 @@ fn a_job_of_an_earlier_supervisor_may_need_all_of_its_slice_until_more_is_known(
     run(&mut node, Event::Enough { job: JobId(4), need });
     assert_eq!(*told.shown.lock().unwrap(), [(JobId(4), GIB)]);
 }
+
+#[test]
+fn who_waits_is_told_what_for() {
+    let mut node = named("static:4g+3g");
+    gpu(&mut node);
+    for job in 1..=4 {
+        arrive(&mut node, job, 4);
+    }
+    let why = |node: &Scheduler, job| node.why_waiting(JobId(job));
+    assert_eq!(why(&node, 3), "nothing is free: running jobs must end first");
+    assert_eq!(
+        why(&node, 4),
+        "nothing is free: running jobs must end first; 1 job came before it"
+    );
+    assert_eq!(why(&node, 1), "", "it runs");
+    // Its slot is promised, and the driver has not answered.
+    let mut node = named("migm");
+    gpu(&mut node);
+    let need = Need { device_bytes: GIB };
+    node.step(0.0, Event::Arrived { job: JobId(1), need });
+    node.step(0.0, Event::Settled);
+    let said = why(&node, 1);
+    assert!(
+        said.starts_with("7g.40gb@0 on GPU 0 is kept for it, which is being created: "),
+        "{said}"
+    );
+}

@@ -47,15 +47,21 @@ impl Scheduler {
         if self.gpus.values().any(|gpu| gpu.retry_at().is_some()) {
             return "the driver refused to create a slice; tried again when something changes".to_owned();
         }
-        let before = self
-            .queue
-            .values()
-            .take_while(|other| other.job != waiting.job)
-            .count();
-        match before {
-            0 => "no slice for it now is worth more than one after a running job has ended".to_owned(),
-            1 => "the policy has better use for what is free; 1 job came before it".to_owned(),
-            _ => format!("the policy has better use for what is free; {before} jobs came before it"),
+        let taken = |gpu| {
+            let state = self.gpus[&gpu].table.state_of(&self.pinned(gpu));
+            state.is_ok_and(|state| self.gpus[&gpu].table.is_full(state))
+        };
+        let idle = self.slices.values().any(|slice| slice.state == SliceState::Idle);
+        let why = if !idle && self.gpus.keys().copied().all(taken) {
+            "nothing is free: running jobs must end first"
+        } else {
+            "what is free is worth more to another job, or less to this one than a wait"
+        };
+        let queue = self.queue.values();
+        match queue.take_while(|other| other.job != waiting.job).count() {
+            0 => why.to_owned(),
+            1 => format!("{why}; 1 job came before it"),
+            before => format!("{why}; {before} jobs came before it"),
         }
     }
 }
