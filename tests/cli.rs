@@ -53,7 +53,7 @@ fn wrong_arguments_are_one_line_and_2() {
         ),
         (
             &["batch", "--policy", "best", "b.toml"],
-            "[possible values: scheme-b, sequential]",
+            "`best` is no policy; there are sequential, static:LAYOUT, best-static,",
         ),
         (&["layout", "--profiles", "some"], "[possible values: base, all]"),
         (
@@ -305,7 +305,9 @@ const SHOW: &str = "echo $MIGM_ATTEMPT $CUDA_VISIBLE_DEVICES; exit 7";
 
 #[test]
 fn a_run_within_a_run_is_part_of_the_outer_job_unless_told_otherwise() {
-    let place = support::Place::simulated(&["--mig", "--time-scale", "0.05"]);
+    let mut place = support::Place::simulated(&["--mig", "--time-scale", "0.05"]);
+    // The outer job must leave room: it waits for the inner one.
+    place.set("MIGM_POLICY", "scheme-b");
     let migm = migm();
     let run = |inner: &[&str]| {
         let mut command = place.migm(&["run", "--", "sh", "-c"]);

@@ -29,7 +29,9 @@ impl Service {
         place.set("SIMGPU_COSTS", &costs.display().to_string());
         let log = std::fs::File::create(place.path().join("log")).unwrap();
         let mut command = place.migm(&["supervisor", "--sim", "a100-40gb", "--time-scale", "0.05"]);
+        // The size of the first slice is what these tests are about.
         let child = command
+            .args(["--policy", "scheme-b"])
             .args(["--socket", place.variable("MIGM_SOCKET").unwrap()])
             .stdout(Stdio::null())
             .stderr(log)
@@ -311,7 +313,8 @@ fn a_history_of_another_version_is_set_aside_and_the_job_runs() {
 /// The supervisor that decided is gone, with what it knew; the runner has kept it.
 #[test]
 fn a_job_is_explained_after_its_private_supervisor_has_ended() {
-    let place = Place::without_gpu();
+    let mut place = Place::without_gpu();
+    place.set("MIGM_POLICY", "scheme-b");
     let mut command = place.migm(&[
         "run",
         "--sim",
@@ -365,6 +368,7 @@ fn entry(writer: u64, command: u64) -> Entry {
             iterations: 0,
             law: None,
             outcome: Outcome::Failed,
+            paces: Vec::new(),
         },
     }
 }

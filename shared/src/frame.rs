@@ -20,7 +20,8 @@ use bincode::{Decode, Encode};
 pub const MAGIC: [u8; 4] = *b"MIGM";
 /// The version that this build speaks. 2: samples say what marks an iteration, an out-of-memory event says
 /// which kind of memory was most, and a capped process may ask for a raise. 3: attempts have their memory, and
-/// slices the end of their job. 4: jobs have what their users ask for, whose they are and since when they are where they are.
+/// slices the end of their job. 4: jobs have what their users ask for, whose they are and since when they are where they are;
+/// what runs came to has their times, attempts say whether speed ended them, and batches count that.
 pub const VERSION: u16 = 4;
 /// Bytes before the body.
 pub const HEADER: usize = 12;

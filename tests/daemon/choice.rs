@@ -119,7 +119,7 @@ fn a_hidden_or_unknown_gpu_is_refused_by_name() {
 
 #[test]
 fn a_user_who_names_one_gpu_of_two_gets_slices_there_and_moves_there() {
-    let daemon = Daemon::simulated("a100-40gb:2");
+    let daemon = Daemon::tightest("a100-40gb:2");
     let uuids = daemon
         .status()
         .gpus

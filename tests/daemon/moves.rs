@@ -18,7 +18,7 @@ use crate::peer::{GPU, Peer, descriptor, page, program, submit};
 
 #[test]
 fn a_job_gets_the_smallest_slice_and_leaves_it_idle() {
-    let daemon = Daemon::simulated(GPU);
+    let daemon = Daemon::tightest(GPU);
     let page = page();
     let (mut runner, answer) = submit(&daemon, submission("small"), &page);
     assert!(
@@ -50,7 +50,7 @@ fn a_job_gets_the_smallest_slice_and_leaves_it_idle() {
 
 #[test]
 fn after_an_oom_the_next_slice_holds_what_was_in_use_and_what_was_asked() {
-    let daemon = Daemon::simulated(GPU);
+    let daemon = Daemon::tightest(GPU);
     let page = page();
     let (mut runner, _) = submit(&daemon, submission("jumper"), &page);
     let grant = runner.grant();
@@ -72,7 +72,7 @@ fn after_an_oom_the_next_slice_holds_what_was_in_use_and_what_was_asked() {
 
 #[test]
 fn a_grower_is_moved_before_its_slice_is_full() {
-    let daemon = Daemon::simulated(GPU);
+    let daemon = Daemon::tightest(GPU);
     let page = page();
     let asked = Submission {
         iterations: Some(100),
@@ -192,7 +192,7 @@ impl Teller {
 
 #[test]
 fn samples_lost_doubled_and_late_move_the_job_that_outgrows_its_slice_and_no_other() {
-    let daemon = Daemon::simulated(GPU);
+    let daemon = Daemon::tightest(GPU);
     let mut program = program();
     let moved = |levels: &dyn Fn(u64) -> u64| {
         let page = page();
@@ -238,7 +238,7 @@ fn copy(daemon: &Daemon, page: &JobPage) -> Peer {
 
 #[test]
 fn copies_that_wait_learn_from_the_one_that_ran_out_of_memory_and_keep_their_places() {
-    let daemon = Daemon::simulated(GPU);
+    let daemon = Daemon::tightest(GPU);
     let page = page();
     let mut running: Vec<(Peer, Grant)> = (0..7)
         .map(|_| {

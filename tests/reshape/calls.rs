@@ -68,7 +68,7 @@ impl Node for Counting {
 /// Beside its two changes a step reads back, and looks up what it has no handle of.
 #[test]
 fn a_step_asks_the_driver_for_its_two_changes_and_what_it_reads_back() {
-    let daemon = Daemon::simulated("a100-40gb");
+    let daemon = Daemon::tightest("a100-40gb");
     let driver = daemon.driver();
     let calls = || (driver.node.calls().changes(), driver.node.calls().reads());
     let since = |before: (u64, u64)| (calls().0 - before.0, calls().1 - before.1);
@@ -97,7 +97,7 @@ fn a_step_asks_the_driver_for_its_two_changes_and_what_it_reads_back() {
 /// Three steps are three calls, each with its own reading back inside, and nothing else is asked meanwhile.
 #[test]
 fn a_reshape_asks_no_more_of_the_driver_than_its_steps() {
-    let daemon = Daemon::simulated("a100-40gb");
+    let daemon = Daemon::tightest("a100-40gb");
     let driver = daemon.driver();
     let (mode, small) = (
         driver.node.gpu(0).unwrap().mode,

@@ -50,7 +50,17 @@ fn nothing_is_lost(daemon: &Daemon, foreign: &[Instance], when: &str) {
 /// one after it goes on from there: fusion first, then fission, on a GPU half of which belongs to somebody else.
 #[test]
 fn killed_at_every_step_the_next_supervisor_goes_on_from_a_legal_layout() {
-    let mut daemon = Daemon::simulated("a100-40gb");
+    killed_at_every_step("scheme-b");
+}
+
+/// The same with orders that a decider gives, of one that takes the tightest slice too.
+#[test]
+fn killed_at_every_step_of_a_decider_the_next_supervisor_goes_on() {
+    killed_at_every_step("mfi");
+}
+
+fn killed_at_every_step(policy: &str) {
+    let mut daemon = Daemon::by(policy, "a100-40gb");
     let foreign = vec![daemon.foreign("4g.20gb", 0)];
     let (small, large) = (4_000_000_000, 19_000_000_000);
     let mut kills = Vec::new();
@@ -99,7 +109,7 @@ fn killed_at_every_step_the_next_supervisor_goes_on_from_a_legal_layout() {
 
 #[test]
 fn a_supervisor_ends_although_the_driver_never_answers() {
-    let mut daemon = Daemon::simulated("a100-40gb");
+    let mut daemon = Daemon::tightest("a100-40gb");
     // Some minutes of wall time.
     daemon.faults("change@1=10000000ms");
     let _waits = Job::submit(&daemon, 4_000_000_000);
@@ -113,7 +123,7 @@ fn a_supervisor_ends_although_the_driver_never_answers() {
 
 #[test]
 fn a_supervisor_whose_simulated_gpu_is_taken_away_ends_when_asked() {
-    let mut daemon = Daemon::simulated("a100-40gb");
+    let mut daemon = Daemon::tightest("a100-40gb");
     let mut job = Job::submit(&daemon, 4_000_000_000);
     let grant = job.grant();
     let id = daemon.state()["simulated"]["id"].as_str().unwrap().to_owned();
@@ -125,7 +135,7 @@ fn a_supervisor_whose_simulated_gpu_is_taken_away_ends_when_asked() {
 
 #[test]
 fn a_gpu_lost_while_no_supervisor_ran_comes_back_with_the_slices_of_the_state_file() {
-    let mut daemon = Daemon::simulated("a100-40gb:2");
+    let mut daemon = Daemon::tightest("a100-40gb:2");
     let grant = Job::on(&daemon, 4_000_000_000, Some("1")).grant();
     daemon.kill();
     daemon.faults("gpu1/0s=lost");

@@ -166,7 +166,8 @@ fn in_a_virtual_machine_the_remedy_is_the_guests_reboot_or_the_host() {
 #[test]
 fn a_supervisor_that_runs_takes_up_a_mode_that_was_changed() {
     let place = Place::simulated(&["--gpu", "h100-80gb"]);
-    let mut supervisor = Killed(place.migm(&["supervisor"]).stderr(Stdio::null()).spawn().unwrap());
+    let tightest = ["supervisor", "--policy", "scheme-b"];
+    let mut supervisor = Killed(place.migm(&tightest).stderr(Stdio::null()).spawn().unwrap());
     let mode = || {
         let output = place.migm(&["status", "--json"]).output().unwrap();
         let status: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;

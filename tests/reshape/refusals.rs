@@ -11,7 +11,7 @@ use crate::support::{eventually, json};
 
 #[test]
 fn a_create_that_the_driver_refuses_is_planned_elsewhere() {
-    let daemon = Daemon::simulated("a100-40gb");
+    let daemon = Daemon::tightest("a100-40gb");
     daemon.faults("create-gi@1=insufficient-resources");
     let mut job = Job::submit(&daemon, 4_000_000_000);
     let grant = job.grant();
@@ -28,8 +28,29 @@ fn a_create_that_the_driver_refuses_is_planned_elsewhere() {
 }
 
 #[test]
+fn what_the_driver_refuses_a_decider_is_had_elsewhere_or_later() {
+    for policy in ["migm", "mfi"] {
+        let daemon = Daemon::by(policy, "a100-40gb");
+        for fault in ["create-gi", "create-ci"] {
+            daemon.faults(&format!("{fault}@1x2=insufficient-resources"));
+            run(&daemon, 9_000_000_000);
+            let there = daemon.instances(0);
+            assert!(there.iter().all(|one| !one.cis.is_empty()), "{policy}: {there:?}");
+            // The next job needs a create too.
+            daemon.migm(&["node", "clear", "--sim", "a100-40gb"]);
+        }
+    }
+}
+
+#[test]
 fn a_gpu_lost_in_a_reshape_is_put_aside_and_the_other_goes_on() {
-    let daemon = Daemon::simulated("a100-40gb:2");
+    for policy in ["scheme-b", "mfi"] {
+        lost_in_a_reshape(policy);
+    }
+}
+
+fn lost_in_a_reshape(policy: &str) {
+    let daemon = Daemon::by(policy, "a100-40gb:2");
     let small = 4_000_000_000;
     let mut here = Job::on(&daemon, small, Some("0"));
     let (mut there, lost) = (Job::on(&daemon, small, Some("1")), "gpu1/create-gi@1=lost");
@@ -91,7 +112,7 @@ fn a_gpu_lost_in_a_reshape_is_put_aside_and_the_other_goes_on() {
 
 #[test]
 fn clear_takes_idle_slices_of_ours_and_names_what_stays_and_who_holds_it() {
-    let mut daemon = Daemon::simulated("a100-40gb");
+    let mut daemon = Daemon::tightest("a100-40gb");
     let foreign = daemon.foreign("1g.5gb", 0);
     let mut busy = Job::submit(&daemon, 19_000_000_000);
     let grant = busy.grant();

@@ -12,7 +12,7 @@ use crate::support::{Place, eventually, migm};
 /// Each profile name means something else on each, and so does each table.
 #[test]
 fn gpus_of_two_kinds_each_get_what_fits_them_and_neither_waits_for_the_other() {
-    let daemon = Daemon::simulated("a100-40gb:1,a30-24gb:1");
+    let daemon = Daemon::tightest("a100-40gb:1,a30-24gb:1");
     let on = |grant: &Grant| if grant.gpu.contains("A30") { "A30" } else { "A100" };
     // The tightest of both: 1g.5gb has 4.75 GiB, 1g.6gb has 5.8.
     let mut jobs = Vec::new();

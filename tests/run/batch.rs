@@ -96,6 +96,7 @@ fn summary(jobs: Vec<JobStatus>) -> Reply {
         reconfigurations: 2,
         ooms: 0,
         early_restarts: 0,
+        moves: 0,
         jobs,
         gpu: "NVIDIA A100-SXM4-40GB".into(),
         simulated: true,
@@ -114,6 +115,7 @@ fn ended(outcome: Outcome) -> Vec<AttemptRecord> {
         status: Some(0),
         why: None,
         memory: 0,
+        for_speed: false,
     }]
 }
 

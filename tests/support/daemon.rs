@@ -48,6 +48,16 @@ impl Daemon {
         Self::start(&["--sim", gpus, "--time-scale", SCALE])
     }
 
+    /// By a policy, on simulated GPUs of its own.
+    pub fn by(policy: &str, gpus: &str) -> Self {
+        Self::start(&["--sim", gpus, "--time-scale", SCALE, "--policy", policy])
+    }
+
+    /// Each job on the tightest slice, in order of arrival.
+    pub fn tightest(gpus: &str) -> Self {
+        Self::by("scheme-b", gpus)
+    }
+
     /// With arguments.
     pub fn start(arguments: &[&str]) -> Self {
         let mut daemon = Self {

@@ -5,10 +5,12 @@ use std::process::ExitCode;
 
 use super::{Failure, exit, print_json, print_text};
 use crate::control::start::Wanted;
+use crate::daemon::error::DaemonError;
 use crate::job::JobError;
 use crate::job::batch::{self, BatchError, BatchOptions, BatchSpec, Output};
 use crate::report::progress::Progress;
 use crate::report::{BatchReport, all_done, table};
+use crate::schedule::PolicyName;
 
 /// Run the jobs of a TOML file and report makespan, energy and each job's memory
 #[derive(Debug, clap::Args)]
@@ -19,10 +21,11 @@ pub struct Args {
         help = "The jobs: tables [[job]] with command and, if wanted, name, count or array, mem, iterations, arrival_s, env, part, after, after_any, priority, profile or exclusive, device"
     )]
     file: PathBuf,
-    /// How jobs are placed: scheme-b (in order, each on the tightest slice, reshaped on demand; the default) or
-    /// sequential (each GPU whole, one job at a time)
-    #[arg(long, value_name = "P", value_parser = ["scheme-b", "sequential"])]
-    policy: Option<String>,
+    /// How jobs are placed: migm (what is best for all jobs together; the default), scheme-b (in order, each on the
+    /// tightest slice, reshaped on demand), sequential (each GPU whole, one job at a time), static:LAYOUT (as
+    /// static:4g+3g), scheme-a, far, mfi or miso
+    #[arg(long, value_name = "P", value_parser = str::parse::<PolicyName>)]
+    policy: Option<PolicyName>,
     /// Run on a simulated GPU: a model such as a100-40gb, with :N for several
     #[arg(long, value_name = "G[:N]")]
     sim: Option<String>,
@@ -43,6 +46,9 @@ pub(super) fn scale(given: &str) -> Result<f64, String> {
 }
 
 pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
+    if args.policy == Some(PolicyName::BestStatic) {
+        return Err(Failure::input(DaemonError::Unsearched));
+    }
     let spec = BatchSpec::read(&args.file).map_err(Failure::input)?;
     let migm = std::env::current_exe()
         .map_err(|error| Failure::new(exit::FAILED, format_args!("cannot find migm itself: {error}")))?;
@@ -51,7 +57,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
         wanted: Wanted {
             sim: args.sim,
             time_scale: args.time_scale,
-            policy: args.policy,
+            policy: args.policy.map(|policy| policy.to_string()),
             socket: None,
         },
         output: if args.json {

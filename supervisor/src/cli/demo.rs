@@ -19,11 +19,13 @@ use super::{Failure, exit, print_json, print_text};
 use crate::control::client::Client;
 use crate::control::start::Wanted;
 use crate::control::{BatchSummary, Reply, Request};
+use crate::daemon::error::DaemonError;
 use crate::job::batch::{self, BatchOptions, BatchSpec, JobSpec, Output};
 use crate::node::Node;
 use crate::node::sim::{self, SimulatedGpu};
 use crate::report::progress::Progress;
 use crate::report::{BatchReport, all_done, table};
+use crate::schedule::PolicyName;
 
 /// Run a mixed batch of real processes on a simulated GPU, and the same one job after the other
 #[derive(Debug, clap::Args)]
@@ -34,6 +36,10 @@ pub struct Args {
     /// Wall seconds per simulated second
     #[arg(long, value_name = "X", default_value = "0.05", value_parser = super::batch::scale)]
     time_scale: f64,
+    /// How jobs are placed: scheme-b, which starts each on the tightest slice and so shows what moves them, or another
+    /// that `migm supervisor` takes
+    #[arg(long, value_name = "P", default_value = "scheme-b", value_parser = str::parse::<PolicyName>)]
+    policy: PolicyName,
     /// One JSON document; what the programs print goes to standard error
     #[arg(long)]
     json: bool,
@@ -238,6 +244,9 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
         .prefix("migm-demo-")
         .tempdir()
         .map_err(failed("make a folder"))?;
+    if args.policy == PolicyName::BestStatic {
+        return Err(Failure::input(DaemonError::Unsearched));
+    }
     let model = look(&args.gpu)?;
     let costs = folder.path().join("costs.toml");
     std::fs::write(&costs, cost_table(model.multiprocessors)).map_err(failed("write the cost table"))?;
@@ -250,8 +259,8 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
         folder: folder.path(),
     };
 
-    let ours = stage.run("scheme-b")?;
-    let baseline = stage.run("sequential")?;
+    let ours = stage.run("ours", &args.policy)?;
+    let baseline = stage.run("baseline", &PolicyName::Sequential)?;
 
     let report = BatchReport::of_parts(&ours, &baseline)
         .ok_or_else(|| Failure::new(exit::FAILED, "the demo has no parts"))?;
@@ -305,13 +314,13 @@ struct Stage<'a> {
 
 impl Stage<'_> {
     /// All parts, one after the other, under a supervisor and on a GPU of their own.
-    fn run(&self, policy: &str) -> Result<Vec<(&'static str, BatchSummary)>, Failure> {
-        let socket = self.folder.join(format!("{policy}.sock"));
+    fn run(&self, who: &str, policy: &PolicyName) -> Result<Vec<(&'static str, BatchSummary)>, Failure> {
+        let socket = self.folder.join(format!("{who}.sock"));
         let wanted = Wanted {
             sim: Some(self.args.gpu.clone()),
             time_scale: Some(self.args.time_scale),
             socket: Some(socket),
-            policy: Some(policy.to_owned()),
+            policy: Some(policy.to_string()),
         };
         // Held until the end, so that the supervisor stays between the parts.
         let mut client = wanted.connect_or_start().map_err(Failure::no_gpu)?;

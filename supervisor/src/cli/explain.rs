@@ -332,6 +332,7 @@ mod tests {
                     status: Some(143),
                     why: None,
                     memory: 0,
+                    for_speed: false,
                 }],
                 figures: Figures::default(),
                 predicted_peak_bytes: None,

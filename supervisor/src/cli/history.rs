@@ -172,6 +172,7 @@ mod tests {
             past,
         };
         let done = Past {
+            paces: Vec::new(),
             runs: 3,
             done: 2,
             peaks: vec![PastPeak {
@@ -186,6 +187,7 @@ mod tests {
             outcome: Outcome::Done,
         };
         let out = Past {
+            paces: Vec::new(),
             runs: 1,
             done: 0,
             peaks: Vec::new(),

@@ -138,7 +138,8 @@ pub struct Args {
     /// Read standard input to its end first, so that the program can be started again with it
     #[arg(long)]
     stdin_spool: bool,
-    /// Also within another `migm run`: get a slice of its own, where the program would run in the outer one's
+    /// Also within another `migm run`: get a slice of its own, where the program would run in the outer one's. It waits
+    /// for that while the outer job holds all there is, as under the policies sequential and, alone, migm
     #[arg(long)]
     own_slice: bool,
     /// List the environment that the program would get, and run nothing

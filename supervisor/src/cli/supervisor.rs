@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::daemon::error::DaemonError;
 use crate::daemon::{self, Options};
-use crate::schedule::Policy;
+use crate::schedule::PolicyName;
 
 /// Serve jobs: make and reshape slices, watch memory, move jobs in time.
 #[derive(Args, Clone, Debug)]
@@ -27,9 +27,10 @@ pub struct SupervisorArgs {
     /// Wall seconds per simulated second, below 1 to run faster.
     #[arg(long, value_name = "X", requires = "sim", value_parser = time_scale)]
     time_scale: Option<f64>,
-    /// How jobs are placed: scheme-b or sequential.
-    #[arg(long, value_name = "POLICY", value_parser = str::parse::<Policy>)]
-    policy: Option<Policy>,
+    /// How jobs are placed: migm, scheme-b, sequential, static:LAYOUT (as static:4g+3g), scheme-a, far, mfi or miso
+    /// [default: the configuration's, else migm].
+    #[arg(long, value_name = "POLICY", value_parser = str::parse::<PolicyName>)]
+    policy: Option<PolicyName>,
 }
 
 fn time_scale(text: &str) -> Result<f64, String> {

@@ -67,6 +67,9 @@ pub struct Past {
     pub law: Option<String>,
     /// How the last run ended.
     pub outcome: Outcome,
+    /// How long the last run took on each kind of slice that one ended well on, at most [`Past::KEPT`].
+    #[serde(default)]
+    pub paces: Vec<PastPace>,
 }
 
 /// The memory of one run that ended well. Bytes.
@@ -80,6 +83,27 @@ pub struct PastPeak {
     pub device: Option<u64>,
     /// Memory of the slice that it ran on.
     pub slice: u64,
+}
+
+/// How long a run took, that ended well on one slice.
+#[derive(Clone, Debug, PartialEq, Encode, Decode, Serialize, Deserialize)]
+pub struct PastPace {
+    /// GPU model, as NVML names it.
+    pub gpu: String,
+    /// Profile of the slice.
+    pub profile: String,
+    /// The GPU was simulated, and so are the seconds.
+    pub simulated: bool,
+    /// From the start of its process to its end.
+    pub seconds: f64,
+    /// Iterations in that time; 0 where it passed no marks, and the seconds are of the whole run.
+    pub iterations: u64,
+}
+
+impl PastPace {
+    fn is_there(&self, other: &Self) -> bool {
+        (&self.gpu, &self.profile, self.simulated) == (&other.gpu, &other.profile, other.simulated)
+    }
 }
 
 impl Past {
@@ -104,6 +128,11 @@ impl Past {
             self.law.clone_from(&later.law);
         }
         self.outcome = later.outcome;
+        self.paces
+            .retain(|pace| !later.paces.iter().any(|new| new.is_there(pace)));
+        self.paces.extend(later.paces.iter().cloned());
+        let surplus = self.paces.len().saturating_sub(Self::KEPT);
+        self.paces.drain(..surplus);
     }
 }
 
@@ -129,6 +158,7 @@ mod tests {
             iterations: if done { 7 } else { 0 },
             law: done.then(|| "line".to_owned()),
             outcome,
+            paces: Vec::new(),
         }
     }
 
@@ -141,6 +171,27 @@ mod tests {
         past.absorb(&run(11, Outcome::Failed));
         assert_eq!((past.at_least, past.outcome), (12, Outcome::Failed));
         assert_eq!((past.iterations, past.law.as_deref()), (7, Some("line")));
+    }
+
+    #[test]
+    fn of_each_kind_of_slice_the_last_time_is_kept() {
+        let pace = |profile: &str, seconds: f64| PastPace {
+            gpu: "A100".into(),
+            profile: profile.into(),
+            simulated: false,
+            seconds,
+            iterations: 7,
+        };
+        let mut past = run(1, Outcome::Done);
+        for (profile, seconds) in [("1g.5gb", 9.0), ("7g.40gb", 3.0), ("1g.5gb", 8.0)] {
+            past.absorb(&Past {
+                paces: vec![pace(profile, seconds)],
+                ..run(1, Outcome::Done)
+            });
+        }
+        assert_eq!(past.paces, [pace("7g.40gb", 3.0), pace("1g.5gb", 8.0)]);
+        past.absorb(&run(1, Outcome::Oom));
+        assert_eq!(past.paces.len(), 2, "a run that ended otherwise took no time");
     }
 
     #[test]

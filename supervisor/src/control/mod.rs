@@ -31,7 +31,7 @@ pub mod start;
 mod wishes;
 
 pub use explain::{Decision, Explanation, Inputs, Seen, Stakes, Verdict};
-pub use history::{About, Evidence, Past, PastPeak, Point, WorkKept};
+pub use history::{About, Evidence, Past, PastPace, PastPeak, Point, WorkKept};
 pub use wishes::{After, Element, ShownId, Wishes};
 
 /// What the user asked for, as far as the supervisor must know it. It never runs the command.
@@ -124,7 +124,7 @@ pub enum Outcome {
     Failed,
     /// Ended by a signal that the user sent through the runner.
     Signalled,
-    /// Stopped on a forecast, to start again on another slice.
+    /// Stopped on a forecast or for speed, to start again on another slice.
     Moved,
     /// Ended badly after an out-of-memory answer that was not made good.
     Oom,
@@ -154,6 +154,9 @@ pub struct AttemptRecord {
     /// Bytes of the slice; of a soft slice the most that its lease had. 0 where it is not known.
     #[serde(default)]
     pub memory: u64,
+    /// It was asked to move for a better slice, and not because it outgrew the one it had.
+    #[serde(default)]
+    pub for_speed: bool,
 }
 
 /// A job's memory figures at its end or so far. Bytes and counts.
@@ -503,6 +506,8 @@ pub struct BatchSummary {
     pub ooms: u64,
     /// Attempts moved on a forecast.
     pub early_restarts: u64,
+    /// Attempts moved for a better slice.
+    pub moves: u64,
     /// Its jobs in order of submission.
     pub jobs: Vec<JobStatus>,
     /// Model name of the first GPU.

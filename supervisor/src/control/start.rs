@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use super::client::{Client, ClientError};
 use super::paths::{private_socket, socket_paths};
+use crate::schedule::{PolicyName, UnknownPolicy};
 
 /// A supervisor that has neither answered nor ended after this long is given up.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -64,6 +65,9 @@ pub enum StartError {
         /// Its exit code: 2 for what it was told wrongly.
         code: Option<i32>,
     },
+    /// `MIGM_POLICY` names none.
+    #[error("MIGM_POLICY: {0}")]
+    Policy(#[from] UnknownPolicy),
     /// It neither answered nor ended.
     #[error("the private supervisor has not answered within {} s; its log is {}", START_LIMIT.as_secs(), .0.display())]
     Silent(PathBuf),
@@ -75,7 +79,7 @@ impl StartError {
     pub const fn is_bad_input(&self) -> bool {
         matches!(
             self,
-            Self::Ended { code: Some(2), .. } | Self::Client(ClientError::Path(_))
+            Self::Ended { code: Some(2), .. } | Self::Client(ClientError::Path(_)) | Self::Policy(_)
         )
     }
 }
@@ -94,6 +98,15 @@ pub struct Wanted {
 }
 
 impl Wanted {
+    /// With the policy that `MIGM_POLICY` names, where none is asked for.
+    fn with_usual_policy(mut self) -> Result<Self, UnknownPolicy> {
+        let usual = std::env::var("MIGM_POLICY").ok().filter(|name| !name.is_empty());
+        if let (None, Some(usual)) = (&self.policy, usual) {
+            self.policy = Some(usual.parse::<PolicyName>()?.to_string());
+        }
+        Ok(self)
+    }
+
     /// Where a client looks, in order; a private supervisor would listen at the last.
     #[must_use]
     pub fn places(&self) -> Vec<PathBuf> {
@@ -234,8 +247,9 @@ impl Starter {
             self.lock = take_lock(socket)?;
         } else if let Some(lock) = &mut self.lock {
             // The lock was taken in the step before, and nobody has answered since.
-            let child = spawn(&self.wanted, socket, &log)?;
-            note(lock, child.id(), &self.wanted).map_err(|source| StartError::Folder {
+            let wanted = self.wanted.clone().with_usual_policy()?;
+            let child = spawn(&wanted, socket, &log)?;
+            note(lock, child.id(), &wanted).map_err(|source| StartError::Folder {
                 path: socket.with_extension("start"),
                 source,
             })?;

@@ -8,6 +8,7 @@ use super::forecast::Track;
 use super::job::Job;
 use super::machine::{Answer, Order};
 use super::owner::Owner;
+use super::pace::Pace;
 use super::slices::{Origin, Slice};
 use super::state::Step;
 use crate::control::{AttemptRecord, Grant, JobState, Reply, Verdict};
@@ -24,12 +25,19 @@ impl Owner {
                 gpu,
                 profile,
                 placement,
-            } => self.order_create(slice, gpu, (profile, placement)),
-            Action::Destroy { slice } => self.order_destroy(slice),
+            } => {
+                self.costs.began(slice, now);
+                self.order_create(slice, gpu, (profile, placement));
+            }
+            Action::Destroy { slice } => {
+                self.costs.began(slice, now);
+                self.order_destroy(slice);
+            }
             Action::Grant { job, slice, reason } => {
                 if !self.grant(now, job, slice, reason) {
                     events.push_back(Event::Ended { job, again: None });
                 }
+                self.tell_need(job, now);
             }
             Action::Look { gpu } => self.order_look(gpu),
             Action::Lease { slice, gpu, memory } => self.cut_lease(slice, gpu, memory),
@@ -39,7 +47,11 @@ impl Owner {
                 events.push_back(Event::Shrunk { job, memory });
             }
             Action::Stay { job } => self.answer_raises(job),
-            Action::Move { job, reason } => self.order_move(job, reason),
+            Action::Move {
+                job,
+                for_speed,
+                reason,
+            } => self.order_move(job, for_speed, reason, now),
             Action::Refuse { job, reason } if self.waits_for_a_gpu(job, &reason) => {}
             Action::Refuse { job, mut reason } => {
                 let takes_existing = |job: &Job| job.submission.use_existing;
@@ -99,6 +111,9 @@ impl Owner {
         job.note = Some(reason.clone());
         job.leader = None;
         job.track = Track::new(self.settings.config.predictor);
+        job.pace = Pace::default();
+        job.enough = None;
+        job.asked_to_move = None;
         job.learnt.begin_attempt();
         if let Some(page) = &job.page {
             page.next_attempt();
@@ -147,6 +162,7 @@ impl Owner {
             status: None,
             why: None,
             memory: grant.memory,
+            for_speed: false,
         });
         job.grant = Some(grant.clone());
         self.decide(id, now, Verdict::Grant, grant.reason.clone(), None);
@@ -155,15 +171,20 @@ impl Owner {
         true
     }
 
-    fn order_move(&mut self, id: JobId, reason: String) {
+    fn order_move(&mut self, id: JobId, for_speed: bool, reason: String, now: f64) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        tracing::info!(job = %id, reason, "moving");
+        tracing::info!(job = %id, for_speed, reason, "moving");
+        job.asked_to_move = Some(now);
         job.state = JobState::Moving;
         job.note = Some(reason.clone());
         if let Some(last) = job.attempts.last_mut() {
             last.why = Some(reason.clone());
+            last.for_speed = for_speed;
         }
         let attempt = job.attempt();
+        if for_speed {
+            self.decide(id, now, Verdict::Move, format!("for speed: {reason}"), None);
+        }
         self.tell_runner(id, Reply::Move { attempt, reason });
         self.changed(id);
     }
@@ -228,6 +249,7 @@ impl Owner {
         match result {
             Ok(instance) => {
                 self.reconfigurations += 1;
+                self.costs.created(number, now);
                 slice.step = Step::Ready;
                 slice.gi = Some(instance.gi);
                 slice.memory = instance.memory.unwrap_or(slice.memory);
@@ -241,6 +263,7 @@ impl Owner {
             }
             Err(error) => {
                 tracing::warn!(slice = %number, %error, "create failed");
+                self.costs.refused(number);
                 let illegal = error.is_illegal();
                 let mut left = None;
                 match &error {
@@ -283,6 +306,7 @@ impl Owner {
         match result {
             Ok(()) => {
                 self.reconfigurations += 1;
+                self.costs.destroyed(number, now);
                 self.stuck.remove(&number);
                 let gone = self.slices.remove(&number);
                 tracing::info!(slice = %number, "removed");
@@ -298,6 +322,7 @@ impl Owner {
             }
             Err(error) => {
                 tracing::warn!(slice = %number, %error, "remove failed");
+                self.costs.refused(number);
                 self.note_stuck(number, &error, now);
                 let Some(slice) = self.slices.get_mut(&number) else {
                     return;

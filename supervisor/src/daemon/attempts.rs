@@ -37,15 +37,21 @@ impl Owner {
             return;
         };
         job.leader = ProcessId::of(pid);
+        let mut launched = None;
         let count = job.attempts.len();
         let before = count.checked_sub(2).and_then(|index| job.attempts[index].end);
         if let Some(last) = job.attempts.last_mut() {
+            // Until now that is when its slice was granted.
+            launched = Some(now - last.start);
             last.start = now;
         }
         let (id, mode) = (
             job.id,
             job.attempts.get(count.saturating_sub(2)).map(|one| one.outcome),
         );
+        if let Some(seconds) = launched {
+            self.costs.launched(seconds);
+        }
         if let (Some(end), Some(Some(Outcome::Moved | Outcome::Oom))) = (before, mode) {
             self.relaunch = now - end;
         }
@@ -87,6 +93,7 @@ impl Owner {
 
     /// The slice is free; the job goes on, or it is over.
     pub(super) fn end_attempt(&mut self, id: JobId, ending: Ending, now: f64) {
+        let clock = self.clock();
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let Some(grant) = job.grant.take() else { return };
         let mut larger = grant.memory.saturating_add(1);
@@ -103,8 +110,14 @@ impl Owner {
             last.outcome = Some(ending.outcome);
             last.status = ending.status;
         }
+        let seconds = job.attempts.last().map_or(0.0, |last| now - last.start);
+        if let (Outcome::Moved, Some(asked)) = (ending.outcome, job.asked_to_move.take()) {
+            self.costs.stopped(now - asked);
+        }
+        job.carry_over(ending.outcome, seconds);
+        let for_speed = job.moved_for_speed(ending.outcome);
         let again = job.next_need(&ending, grant.memory, larger, self.context_cost);
-        let past = past_of(job, &grant, &ending);
+        let past = past_of(job, &grant, &ending, seconds, clock);
         if ending.outcome == Outcome::Done {
             let advice = self.jobs.get(&id).and_then(|job| self.advice(job, &grant, &past));
             if let Some(job) = self.jobs.get_mut(&id) {
@@ -122,15 +135,27 @@ impl Owner {
             );
             self.decide(id, now, Verdict::Relaunch, reason, None);
         }
-        let queued = self.teach_siblings(id, &past, now);
+        // What was stopped for speed says nothing of what a run comes to.
+        let queued = match for_speed {
+            true => Vec::new(),
+            false => self.teach_siblings(id, &past, now),
+        };
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.leader = None;
         if let Some(need) = again {
-            job.need = need;
             job.state = JobState::Waiting;
+            let device_bytes = need;
+            let event = if for_speed {
+                let need = Need { device_bytes };
+                Event::Moved { job: id, need }
+            } else {
+                job.need = need;
+                let again = Some(Need { device_bytes });
+                Event::Ended { job: id, again }
+            };
             self.changed(id);
-            let again = Some(Need { device_bytes: need });
-            self.step(now, Event::Ended { job: id, again });
+            self.tell_facts(id, now);
+            self.step(now, event);
         } else {
             self.finish(id, now);
             self.step(now, Event::Ended { job: id, again: None });
@@ -244,6 +269,12 @@ struct Next {
 }
 
 impl Job {
+    /// Whether its last attempt was stopped for a better slice, and not because it outgrew the one it had.
+    fn moved_for_speed(&self, outcome: Outcome) -> bool {
+        let asked = self.attempts.last().is_some_and(|last| last.for_speed);
+        asked && outcome == Outcome::Moved
+    }
+
     /// What the next attempt needs, or `None` when the job is over.
     ///
     /// After an out-of-memory answer that is what was in use, what was asked for and what the driver
@@ -256,6 +287,10 @@ impl Job {
         }
         let besides = self.unaccounted.or(context_cost).unwrap_or(0);
         match (ending.outcome, ending.unmet) {
+            (Outcome::Moved, _) if self.moved_for_speed(Outcome::Moved) => {
+                let known = self.known_need(had);
+                Some(Next { known, wanted: known })
+            }
             (Outcome::Moved, _) => {
                 let known = self.need.max(had.saturating_add(1));
                 Some(Next { known, wanted: known })
@@ -278,7 +313,8 @@ impl Job {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::Submission;
+    use crate::control::{AttemptRecord, Submission};
+    use migm_shared::ids::Incarnation;
     use migm_shared::units::GIB;
 
     fn job(movable: bool) -> Job {
@@ -347,6 +383,36 @@ mod tests {
             job(true).next_need(&ending(Outcome::Oom, small), 5 * GIB, 10 * GIB, None),
             just(10 * GIB)
         );
+    }
+
+    #[test]
+    fn moved_for_speed_a_job_needs_what_it_needed_and_moved_on_a_forecast_more_than_it_had() {
+        let mut job = job(true);
+        job.attempts.push(AttemptRecord {
+            profile: "2g.10gb".into(),
+            slice: Incarnation(1),
+            placement: 0,
+            start: 0.0,
+            end: None,
+            outcome: None,
+            status: None,
+            why: None,
+            memory: 10 * GIB,
+            for_speed: true,
+        });
+        let moved = ending(Outcome::Moved, None);
+        let next = |job: &Job| job.next_need(&moved, 10 * GIB, 20 * GIB, None);
+        // Nothing is known of it: all that it had may be in use.
+        assert_eq!(next(&job), just(10 * GIB));
+        job.enough = Some(3 * GIB);
+        assert_eq!(next(&job), just(3 * GIB));
+        // What it has been seen to hold counts more than a forecast.
+        job.told_peak = 4 * GIB;
+        assert_eq!(next(&job), just(4 * GIB));
+        job.need = 6 * GIB;
+        assert_eq!(next(&job), just(6 * GIB));
+        job.attempts[0].for_speed = false;
+        assert_eq!(next(&job), just(10 * GIB + 1));
     }
 
     #[test]

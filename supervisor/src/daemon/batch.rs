@@ -99,11 +99,10 @@ impl Batch {
     #[must_use]
     pub fn summary(&self, jobs: Vec<JobStatus>, node: &NodeFacts) -> BatchSummary {
         let started = self.started.unwrap_or(0.0);
-        let count = |outcome: Outcome| {
+        let count = |outcome: Outcome, for_speed: bool| {
             let attempts = jobs.iter().flat_map(|job| &job.attempts);
-            attempts
-                .filter(|attempt| attempt.outcome == Some(outcome))
-                .count() as u64
+            let of_kind = attempts.filter(|attempt| attempt.outcome == Some(outcome));
+            of_kind.filter(|attempt| attempt.for_speed == for_speed).count() as u64
         };
         let energy = self.energy_start.zip(self.energy_end);
         #[expect(
@@ -117,8 +116,9 @@ impl Batch {
             makespan: self.ended.unwrap_or(started) - started,
             energy_j,
             reconfigurations: node.reconfigurations.saturating_sub(self.reconfigurations),
-            ooms: count(Outcome::Oom),
-            early_restarts: count(Outcome::Moved),
+            ooms: count(Outcome::Oom, false) + count(Outcome::Oom, true),
+            early_restarts: count(Outcome::Moved, false),
+            moves: count(Outcome::Moved, true),
             jobs,
             gpu: node.gpu.clone(),
             simulated: node.simulated,

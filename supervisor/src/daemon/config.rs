@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::memory::Method;
 use crate::node::MigMode;
-use crate::schedule::Policy;
+use crate::schedule::PolicyName;
 
 /// What an operator may set.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -20,9 +20,10 @@ pub struct Config {
     /// Where the state file is kept; beside the socket if not set. Instances do not outlive a reboot, so a
     /// folder that is emptied by one is right.
     pub state_dir: Option<PathBuf>,
-    /// How jobs are placed: `scheme-b`, the tightest slice made on demand, or `sequential`, each GPU whole.
+    /// How jobs are placed: `migm`, by what each slice is worth to all jobs together, `scheme-b`, the tightest slice made
+    /// on demand, `sequential`, each GPU whole, or another of `migm simulate`.
     #[serde(deserialize_with = "policy")]
-    pub policy: Policy,
+    pub policy: PolicyName,
     /// How peaks are forecast: `migm`, `paper` or `max`.
     #[serde(deserialize_with = "method")]
     pub predictor: Method,
@@ -54,7 +55,7 @@ impl Default for Config {
         Self {
             socket: None,
             state_dir: None,
-            policy: Policy::default(),
+            policy: PolicyName::default(),
             predictor: Method::default(),
             mode: Mode::default(),
             soft_first: None,
@@ -108,8 +109,8 @@ impl Mode {
 
     /// Whether a GPU without instances is shared by jobs.
     #[must_use]
-    pub fn shares(self, policy: Policy) -> bool {
-        self != Self::Whole && policy != Policy::Sequential
+    pub fn shares(self, policy: &PolicyName) -> bool {
+        self != Self::Whole && *policy != PolicyName::Sequential
     }
 
     /// Whether a simulated GPU, which is ours, has MIG on.
@@ -238,7 +239,7 @@ fn some_size<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option
     size(deserializer).map(Some)
 }
 
-fn policy<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Policy, D::Error> {
+fn policy<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<PolicyName, D::Error> {
     String::deserialize(deserializer)?
         .parse()
         .map_err(serde::de::Error::custom)

@@ -54,6 +54,22 @@ pub enum DaemonError {
         /// What is wrong with it.
         why: String,
     },
+    /// A policy that nothing can be searched for here.
+    #[error(
+        "policy best-static is searched for with a workload that is known, and here jobs come as they come; \
+         `migm simulate --policy best-static` searches, and static:LAYOUT serves with one layout"
+    )]
+    Unsearched,
+    /// A layout that a GPU cannot have.
+    #[error("policy static:{layout} on GPU {gpu}: {why}")]
+    StaticLayout {
+        /// As given.
+        layout: String,
+        /// NVML's index.
+        gpu: u32,
+        /// What is wrong.
+        why: String,
+    },
     /// The system refused.
     #[error("{tried}: {source}")]
     System {
@@ -69,7 +85,11 @@ impl DaemonError {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Config(_) | Self::Path(_) | Self::Sim(SimError::Refused { .. } | SimError::Text(_)) => 2,
+            Self::Config(_)
+            | Self::Path(_)
+            | Self::Sim(SimError::Refused { .. } | SimError::Text(_))
+            | Self::Unsearched
+            | Self::StaticLayout { .. } => 2,
             Self::NoGpu | Self::OtherMode(_) | Self::Node(_) | Self::Sim(SimError::Node(_)) => 3,
             _ => 1,
         }

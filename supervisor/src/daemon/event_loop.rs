@@ -178,6 +178,9 @@ impl EventLoop {
                 }
             }
             self.owner.attend(now);
+            if self.unread.is_empty() {
+                self.owner.decide_if_quiet(now);
+            }
             self.settle();
             self.watchdog.beat();
             if self.owner.is_stopping() && ending.is_none() {
@@ -209,7 +212,11 @@ impl EventLoop {
         let accept = self
             .accept_again
             .map_or(beat, |at| at.saturating_duration_since(Instant::now()));
-        beat.min(accept).min(self.watchdog.limit().unwrap_or(beat))
+        let decision = self.owner.decides_at();
+        let decision = decision.map_or(beat, |at| Duration::from_secs_f64((at - monotonic()).max(0.001)));
+        beat.min(accept)
+            .min(decision)
+            .min(self.watchdog.limit().unwrap_or(beat))
     }
 
     fn event(&mut self, token: Token, readable: bool) {

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use migm_shared::ids::{AttemptId, JobId};
 use migm_shared::page::DeviceReading;
 
+use super::facts::Carried;
 use super::forecast::Track;
 use super::learnt::Learnt;
+use super::pace::Pace;
 use super::process::ProcessId;
 use super::state::JobRecord;
 use crate::control::{After, AttemptRecord, Figures, Grant, JobState, JobStatus, Outcome, Submission, Unmet};
@@ -47,6 +49,16 @@ pub struct Job {
     pub ending: Option<Ending>,
     /// What the running attempt has told.
     pub track: Track,
+    /// How fast the running attempt goes.
+    pub pace: Pace,
+    /// What it has kept of attempts that are over.
+    pub carried: Carried,
+    /// Device bytes that the running attempt needs at most, by a forecast that has settled.
+    pub enough: Option<u64>,
+    /// It came after its batch had started.
+    pub late: bool,
+    /// When it was asked to move; monotonic seconds.
+    pub asked_to_move: Option<f64>,
     /// What is known of its program, and what was decided on it.
     pub learnt: Learnt,
     /// Device bytes that it is known to need; 0 when nothing is known.
@@ -122,6 +134,11 @@ impl Job {
             processes: BTreeMap::new(),
             ending: None,
             track: Track::new(Method::default()),
+            pace: Pace::default(),
+            carried: Carried::default(),
+            enough: None,
+            late: false,
+            asked_to_move: None,
             learnt: Learnt::default(),
             unaccounted: None,
             told_peak: 0,
@@ -152,6 +169,8 @@ impl Job {
             note: record.note,
             awaits: record.awaits,
             came: record.came,
+            carried: record.carried,
+            late: record.late,
             orphan_since: Some(now),
             ..Self::new(record.id, record.submission, record.uid)
         }
@@ -175,6 +194,8 @@ impl Job {
             note: self.note.clone(),
             awaits: self.awaits.clone(),
             came: self.came,
+            carried: self.carried,
+            late: self.late,
         }
     }
 

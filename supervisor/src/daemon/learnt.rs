@@ -21,7 +21,7 @@ use crate::control::{
     About, Evidence, Explanation, Figures, Grant, Inputs, Past, PastPeak, Reply, Seen, Verdict, WorkKept,
 };
 use crate::job::history;
-use crate::schedule::Policy;
+use crate::schedule::PolicyName;
 
 /// What a job's program is known to do, before it runs and since.
 #[derive(Clone, Debug, Default)]
@@ -121,7 +121,7 @@ impl Owner {
                 (mem, format!("--mem says {}, and counts alone; {why}", Bytes(mem)))
             }
             (None, Some(sized)) => sized,
-            (None, None) => (0, "nothing is known of its memory: the smallest slice".to_owned()),
+            (None, None) => (0, self.first_size_of_the_unknown().to_owned()),
         };
         if let Some(job) = self.jobs.get_mut(&id) {
             job.need = need;
@@ -132,6 +132,15 @@ impl Owner {
             need => format!("need {}: {why}", Bytes(need)),
         };
         self.decide(id, now, Verdict::Size, reason, None);
+    }
+
+    /// What becomes of a job of which nothing is known.
+    fn first_size_of_the_unknown(&self) -> &'static str {
+        match self.settings.policy {
+            PolicyName::SchemeB => "nothing is known of its memory: the smallest slice",
+            PolicyName::Sequential => "nothing is known of its memory",
+            _ => "nothing is known of its memory: any slice that is free for it",
+        }
     }
 
     /// The need of a job's first slice by what is known of its program, and why, where anything is.
@@ -248,8 +257,8 @@ impl Owner {
         absorb(&mut known, past);
         let next = history::size(&known, self.context_cost)?;
         let gpu = &self.gpus[self.slices.get(&grant.slice)?.gpu];
-        // Where slices are not cut to measure, none is smaller.
-        if self.settings.policy == Policy::Sequential || gpu.used != Use::Reshaped {
+        // Where the tightest slice is not what a job starts on, that is no advice.
+        if self.settings.policy != PolicyName::SchemeB || gpu.used != Use::Reshaped {
             return None;
         }
         let fit = gpu.table.tightest(next.bytes);

@@ -29,7 +29,8 @@ use crate::control::paths::{SERVICE_SOCKET, private_socket};
 use crate::job::detached::{self, folder};
 use crate::node::sim::{self, SimulatedGpu};
 use crate::node::{Node, Nvml};
-use crate::schedule::Policy;
+use crate::schedule::PolicyName;
+use crate::schedule::policy::static_layout;
 
 mod actions;
 mod attempts;
@@ -38,10 +39,12 @@ mod batches;
 mod clear;
 pub mod config;
 pub mod connection;
+mod costs;
 pub mod decisions;
 pub mod error;
 pub mod event_loop;
 mod existing;
+pub mod facts;
 pub mod forecast;
 pub mod gpus;
 mod holds;
@@ -49,6 +52,7 @@ pub mod job;
 pub mod learnt;
 pub mod machine;
 pub mod owner;
+pub mod pace;
 pub mod process;
 pub mod recover;
 mod reports;
@@ -87,7 +91,7 @@ pub struct Options {
     /// Wall seconds per simulated second.
     pub time_scale: Option<f64>,
     /// Instead of the configuration's.
-    pub policy: Option<Policy>,
+    pub policy: Option<PolicyName>,
 }
 
 /// Runs a supervisor until it is told to end, or, if private, until nobody needs it.
@@ -99,6 +103,10 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
         Some(path) => Config::read(path)?,
         None => Config::default(),
     };
+    let policy = options.policy.clone().unwrap_or_else(|| config.policy.clone());
+    if policy == PolicyName::BestStatic {
+        return Err(DaemonError::Unsearched);
+    }
     let base = Base::new().map_err(DaemonError::system("setting up the event loop"))?;
     raise_descriptor_limit();
     let path = socket_path(options, &config);
@@ -131,12 +139,12 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
         None => sim::behind_the_loader(),
     };
     let driver = node.driver()?;
-    let policy = options.policy.unwrap_or(config.policy);
-    let mut gpus = read_gpus(node.as_ref(), &driver, &config, policy)?;
+    let mut gpus = read_gpus(node.as_ref(), &driver, &config, &policy)?;
+    check_layout(&policy, &gpus)?;
     let slices = recover::adopt(node.as_ref(), &state, &mut gpus);
     let settings = Settings {
         private: options.private,
-        policy: options.policy.unwrap_or(config.policy),
+        policy: policy.clone(),
         interposer: sim::interposer_path().map_err(|error| error.to_string()),
         library_path: match &simulated {
             Some(_) => vec![links(&path).display().to_string()],
@@ -155,7 +163,7 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
         cut: !matches!(gpu.used, Use::Whole | Use::Soft),
         aside: gpu.aside.is_some(),
         driver: driver.clone(),
-        shared: settings.config.mode.shares(policy),
+        shared: settings.config.mode.shares(&policy),
     });
     let machine = Machine::start(node, tended.collect(), sample, base.wake())
         .map_err(DaemonError::system("starting the threads of the GPUs"))?;
@@ -238,7 +246,7 @@ fn read_gpus(
     node: &dyn Node,
     driver: &str,
     config: &Config,
-    policy: Policy,
+    policy: &PolicyName,
 ) -> Result<Vec<PlacedGpu>, DaemonError> {
     let mut found = Vec::new();
     let mut usable = false;
@@ -287,6 +295,21 @@ fn read_gpus(
         (false, None) if left_out => Err(DaemonError::OtherMode(config.mode.word())),
         (false, None) => Err(DaemonError::NoGpu),
     }
+}
+
+/// A static layout must stand on every GPU that is cut.
+fn check_layout(policy: &PolicyName, gpus: &[PlacedGpu]) -> Result<(), DaemonError> {
+    let PolicyName::Static(layout) = policy else {
+        return Ok(());
+    };
+    for gpu in gpus.iter().filter(|gpu| gpu.used == Use::Reshaped) {
+        static_layout(&gpu.table, layout).map_err(|why| DaemonError::StaticLayout {
+            layout: layout.clone(),
+            gpu: gpu.gpu.index,
+            why,
+        })?;
+    }
+    Ok(())
 }
 
 /// Each process of a job takes a connection and a pidfd.

@@ -34,6 +34,7 @@ impl Owner {
                         .map(|sample| sample.peak.max(sample.reserved))
                         .max();
                     job.told_peak = job.told_peak.max(peak.unwrap_or(0));
+                    job.pace.see(now, job.track.iteration());
                     job.learnt.seen.iterations = job.learnt.seen.iterations.max(job.track.iteration());
                     self.consider(id, now);
                 }
@@ -145,6 +146,7 @@ impl Owner {
             status: None,
             why: None,
             memory: 0,
+            for_speed: false,
         });
         tracing::info!(job = %id, program = hello.program, "watching a process without a runner");
         self.jobs.insert(id, job);
@@ -277,6 +279,7 @@ impl Owner {
                 self.decide(id, now, Verdict::Stay, reason, Some(inputs));
                 if let Some(enough) = enough.filter(|_| running) {
                     self.tell_enough(id, enough, now);
+                    self.settle_need(id, enough, now);
                 }
                 return;
             }

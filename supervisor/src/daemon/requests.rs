@@ -124,6 +124,7 @@ impl Owner {
             .and_then(|batch| self.batches.get_mut(&batch))
         {
             batch.jobs.push(id);
+            job.late = batch.started.is_some();
             batch.ended = None;
         }
         let held = self.why_held(&job).is_some();
@@ -142,6 +143,7 @@ impl Owner {
         self.changed(id);
         if !held {
             self.queue(id, now);
+            self.gather(now);
         }
     }
 
@@ -312,7 +314,11 @@ impl Owner {
         job.orphan_since = None;
         job.asked = false;
         if held.attempts.len() >= job.attempts.len() {
-            job.attempts = held.attempts;
+            let ours = std::mem::replace(&mut job.attempts, held.attempts);
+            // Why it moved is ours to know.
+            for (mine, theirs) in ours.iter().zip(&mut job.attempts) {
+                theirs.for_speed = mine.for_speed;
+            }
         }
         if job.leader.is_none() {
             job.leader = held.pid.and_then(ProcessId::of);
@@ -331,6 +337,7 @@ impl Owner {
             },
         );
         self.changed(id);
+        self.tell_facts(id, now);
         match (state, missed) {
             (JobState::Waiting, _) => self.queue(id, now),
             // What it waited for may have come while its runner was away.

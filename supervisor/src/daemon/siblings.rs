@@ -15,12 +15,13 @@ use migm_shared::units::Bytes;
 use super::job::{Ending, Job};
 use super::learnt::past_peak;
 use super::owner::Owner;
-use crate::control::{Evidence, Grant, JobState, Outcome, Past, Point, Verdict};
+use crate::control::{Evidence, Grant, JobState, Outcome, Past, PastPace, Point, Verdict, WorkKept};
+use crate::job::record::Clock;
 use crate::schedule::Event;
 
 /// What an attempt came to, for those that run the same command.
 #[must_use]
-pub(super) fn past_of(job: &Job, grant: &Grant, ending: &Ending) -> Past {
+pub(super) fn past_of(job: &Job, grant: &Grant, ending: &Ending, wall: f64, clock: Clock) -> Past {
     let figures = &job.figures;
     let done = ending.outcome == Outcome::Done;
     let needed = ending
@@ -37,7 +38,25 @@ pub(super) fn past_of(job: &Job, grant: &Grant, ending: &Ending) -> Past {
         iterations: if done { job.learnt.seen.iterations } else { 0 },
         law: job.learnt.seen.law.clone(),
         outcome: ending.outcome,
+        paces: past_pace(job, grant, wall, clock)
+            .into_iter()
+            .filter(|_| done)
+            .collect(),
     }
+}
+
+/// How long the last attempt took where it ran: the whole run, or as many iterations as it marked. `None` where only a
+/// part of the run was its own, and nothing tells which.
+fn past_pace(job: &Job, grant: &Grant, wall: f64, clock: Clock) -> Option<PastPace> {
+    let iterations = job.track.iteration().max(job.learnt.seen.iterations);
+    let is_whole = job.attempts.len() == 1 || job.learnt.kept() == WorkKept::Never;
+    (is_whole || iterations > 0).then(|| PastPace {
+        gpu: grant.gpu.clone(),
+        profile: grant.profile.clone(),
+        simulated: clock.simulated,
+        seconds: clock.seconds(wall),
+        iterations,
+    })
 }
 
 /// Adds what a run of the very command came to.
@@ -69,7 +88,7 @@ impl Owner {
         if past.peaks.is_empty() && past.at_least == 0 {
             return Vec::new();
         }
-        let mut waiting = Vec::new();
+        let (mut waiting, mut taught) = (Vec::new(), Vec::new());
         for job in self
             .jobs
             .values_mut()
@@ -85,8 +104,14 @@ impl Owner {
                 continue;
             }
             absorb(known, past);
+            taught.push(job.id);
             if never_ran && waits {
                 waiting.push(job.id);
+            }
+        }
+        if !past.paces.is_empty() {
+            for sibling in taught {
+                self.tell_facts(sibling, now);
             }
         }
         let mut resized = Vec::new();

@@ -16,6 +16,7 @@ use migm_shared::ids::{BatchId, Incarnation, JobId};
 use serde::{Deserialize, Serialize};
 
 use super::error::DaemonError;
+use super::facts::Carried;
 use super::process::ProcessId;
 use crate::control::{After, AttemptRecord, Figures, Grant, JobState, Submission};
 
@@ -128,6 +129,12 @@ pub struct JobRecord {
     /// When it came to be where it is; monotonic seconds.
     #[serde(default)]
     pub came: f64,
+    /// What it has kept of attempts that are over.
+    #[serde(default)]
+    pub carried: Carried,
+    /// It came after its batch had started.
+    #[serde(default)]
+    pub late: bool,
 }
 
 /// A batch.
@@ -303,6 +310,8 @@ mod tests {
             note: None,
             awaits: Vec::new(),
             came: 0.0,
+            carried: Carried::default(),
+            late: false,
         });
         let mut before = serde_json::to_value(&state).unwrap();
         let job = before["jobs"][0].as_object_mut().unwrap();

@@ -25,7 +25,7 @@ pub use file::{History, HistoryError};
 pub use signature::{ENVIRONMENT, Signature};
 pub use size::{FirstSize, expected, horizon, size};
 
-use crate::control::{Evidence, PastPeak, Point};
+use crate::control::{Evidence, PastPace, PastPeak, Point};
 
 /// Where the history is, or that there is none: `MIGM_HISTORY` is `off`, or a file; else it is in the user's
 /// state directory.
@@ -63,7 +63,12 @@ pub fn evidence(signature: &Signature, mut entries: Vec<Entry>) -> Evidence {
     let mut room = SENT;
     let points = entries.into_iter().map_while(|entry| {
         let peaks = entry.past.peaks.len() * size_of::<PastPeak>();
-        let bytes = size_of::<Point>() + peaks + entry.numbers.len() * size_of::<f64>();
+        let paces = entry.past.paces.iter().map(|pace| {
+            let words = pace.gpu.len() + pace.profile.len();
+            size_of::<PastPace>() + words
+        });
+        let paces: usize = paces.sum();
+        let bytes = size_of::<Point>() + peaks + paces + entry.numbers.len() * size_of::<f64>();
         room = room.checked_sub(bytes)?;
         Some(Point {
             same_program: entry.content == signature.content,
@@ -131,6 +136,7 @@ mod tests {
             iterations: 0,
             law: Some("settling".into()),
             outcome: Outcome::Done,
+            paces: Vec::new(),
         };
         let entries = (0..5_000_u32).map(|number| {
             let one = Signature {

@@ -84,6 +84,8 @@ pub struct BatchReport {
     pub ooms: u64,
     /// Attempts moved on a forecast.
     pub early_restarts: u64,
+    /// Attempts moved for a better slice.
+    pub moves: u64,
     /// GPU instances created plus GPU instances destroyed.
     pub reconfigurations: u64,
 }
@@ -112,6 +114,7 @@ impl BatchReport {
             parts: parts(ours),
             ooms: ours.ooms,
             early_restarts: ours.early_restarts,
+            moves: ours.moves,
             reconfigurations: ours.reconfigurations,
         }
     }
@@ -207,6 +210,7 @@ pub(crate) mod tests {
             status: outcome.map(|outcome| if outcome == Outcome::Done { 0 } else { 143 }),
             why: (outcome == Some(Outcome::Moved)).then(|| "9.00 GiB forecast, 4.75 GiB there".into()),
             memory: 0,
+            for_speed: false,
         }
     }
 
@@ -245,6 +249,7 @@ pub(crate) mod tests {
             reconfigurations: 5,
             ooms: 0,
             early_restarts: 1,
+            moves: 0,
             jobs: vec![
                 job(1, "grow", "mixed", vec![moved, done]),
                 job(2, "flat", "small", vec![small]),

@@ -46,6 +46,7 @@ fn joined(parts: &[(&str, BatchSummary)]) -> Option<BatchSummary> {
         sum.reconfigurations += part.reconfigurations;
         sum.ooms += part.ooms;
         sum.early_restarts += part.early_restarts;
+        sum.moves += part.moves;
         sum.jobs.extend(part.jobs.iter().cloned());
     }
     Some(sum)

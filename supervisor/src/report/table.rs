@@ -165,9 +165,10 @@ pub fn batch(report: &BatchReport) -> String {
     }
     let _ = writeln!(
         text,
-        "{} out of memory, {}, {} created or destroyed (all counted)",
+        "{} out of memory, {}, {} for speed, {} created or destroyed (all counted)",
         count(report.ooms, "attempt"),
         count(report.early_restarts, "early restart"),
+        count(report.moves, "move"),
         count(report.reconfigurations, "instance")
     );
     text.push_str("Peaks are reserved bytes, counted at each allocation. Ratios are baseline / migm.\n");

@@ -125,7 +125,8 @@ impl Desk<'_> {
     /// Whether anything could be placed here.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        self.busy.is_some_and(|busy| !self.table.is_full(busy))
+        let free = |slot: &Slot| !self.held.iter().any(|held| held.slot.1.overlaps(slot.1));
+        self.lasting.iter().any(free) || self.busy.is_some_and(|busy| !self.table.is_full(busy))
     }
 
     /// The slots that a profile could have beside what is held: standing ones, which may not be makeable again, and
@@ -270,4 +271,11 @@ pub trait Decider: std::fmt::Debug + Send {
     /// The orders to carry out now. Slots ordered must not overlap those held, but for those of jobs that the
     /// same orders move; an order that cannot be is dropped, and the job asked about again.
     fn decide(&mut self, board: &Board<'_>) -> Vec<Order>;
+
+    /// The only profiles that it ever uses on a GPU with these states, if not all that the driver makes: a job that
+    /// none of them holds is refused.
+    fn offers(&self, gpu: GpuIndex, table: &Table) -> Option<Vec<ProfileIndex>> {
+        let _ = (gpu, table);
+        None
+    }
 }

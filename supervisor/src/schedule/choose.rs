@@ -111,6 +111,9 @@ impl Scheduler {
         if self.policy == Policy::Sequential {
             fit.retain(|&profile| profile == table.full());
         }
+        if let Some(offered) = &self.gpus[&gpu].offered {
+            fit.retain(|profile| offered.contains(profile));
+        }
         fit
     }
 

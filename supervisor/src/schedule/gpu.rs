@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::layout::{Slot, StateIndex, Table};
+use crate::layout::{ProfileIndex, Slot, StateIndex, Table};
 
 /// A create refused for no lasting reason is tried again after this many seconds at the earliest, unless
 /// something changes on the GPU before; doubled by each refusal that follows, up to [`LONGEST_PAUSE`].
@@ -17,6 +17,8 @@ pub(super) struct Gpu {
     /// Also without those refused since the last change.
     pub(super) table: Arc<Table>,
     pub(super) foreign: Vec<Slot>,
+    /// The only profiles that the policy uses here, if not all.
+    pub(super) offered: Option<Vec<ProfileIndex>>,
     /// Which of the scheduler's kinds it is.
     pub(super) kind: usize,
     /// Refusals in a row.
@@ -32,6 +34,7 @@ impl Gpu {
             lasting: Arc::clone(&table),
             table,
             foreign,
+            offered: None,
             kind,
             refusals: 0,
             retry_at: None,

@@ -111,7 +111,7 @@ impl Scheduler {
                     stuck: false,
                     state,
                 };
-                self.adopt(slice, known, holder);
+                self.adopt(slice, known, holder, now);
             }
             Event::SoftGpu { gpu, cut } => self.soft_gpu(gpu, cut),
             Event::SoftSlice {
@@ -125,7 +125,10 @@ impl Scheduler {
                 self.room(now, gpu, room, &mut actions);
             }
             Event::Raise { job, need } => self.raise(now, job, need.device_bytes, &mut actions),
-            Event::Enough { job, need } => self.enough(job, need.device_bytes),
+            Event::Enough { job, need } => {
+                self.enough(job, need.device_bytes);
+                self.needs(job, need.device_bytes);
+            }
             Event::Shrunk { job, memory } => self.shrunk(job, memory),
             Event::Restricted { job, gpus } => {
                 self.restricted.insert(job, gpus.into_iter().collect());
@@ -154,10 +157,13 @@ impl Scheduler {
             Event::Vanished { slice } => self.gone(slice),
             Event::Lost { gpu } => self.lost(gpu),
             Event::Tick => self.tick(now),
+            // No news and no time that must pass: nothing is decided, and no GPU read again.
+            Event::Settled if !self.has_news() => return actions,
             Event::Settled => self.ask_decider(now, &mut actions),
         }
         if self.planned.is_some() {
             self.pursue(now, &mut actions);
+            self.serve_shared(&mut actions);
         } else {
             self.serve(&mut actions);
         }
@@ -170,6 +176,10 @@ impl Scheduler {
         let due: Vec<GpuIndex> = due.map(|(&index, _)| index).collect();
         for gpu in due {
             self.changed(gpu);
+        }
+        let waits = !self.queue.is_empty();
+        if let Some(planned) = &mut self.planned {
+            planned.time_passes(waits);
         }
     }
 
@@ -185,10 +195,14 @@ impl Scheduler {
         if let Some(planned) = &mut self.planned {
             planned.gpu(gpu, kind);
         }
-        self.gpus.insert(gpu, Gpu::new(table, foreign, kind));
+        let offered = self.planned.as_ref();
+        let offered = offered.and_then(|planned| planned.offers(gpu, &table));
+        let mut known = Gpu::new(table, foreign, kind);
+        known.offered = offered;
+        self.gpus.insert(gpu, known);
     }
 
-    fn adopt(&mut self, number: Incarnation, slice: Slice, holder: Option<JobId>) {
+    fn adopt(&mut self, number: Incarnation, slice: Slice, holder: Option<JobId>, now: f64) {
         let profiles = self
             .gpus
             .get(&slice.gpu)
@@ -200,6 +214,7 @@ impl Scheduler {
         self.slices.insert(number, slice);
         if let Some(job) = holder {
             self.adopt_holder(number, job);
+            self.adopt_run(&slice, job, now);
         }
     }
 
@@ -330,6 +345,7 @@ impl Scheduler {
     }
 
     fn forecast(&mut self, job: JobId, need: Need, actions: &mut Vec<Action>) {
+        self.needs(job, need.device_bytes);
         if self.forecast_lease(job, need) {
             return;
         }
@@ -354,7 +370,11 @@ impl Scheduler {
         if larger {
             known.moving = true;
             known.note = Some(reason.clone());
-            actions.push(Action::Move { job, reason });
+            actions.push(Action::Move {
+                job,
+                for_speed: false,
+                reason,
+            });
         } else {
             // A running job is not given up on a forecast: it may be wrong.
             known.note = Some(format!("{reason}; no slice here holds it, so it stays"));

@@ -17,7 +17,6 @@
 //! It reads no clock and does no I/O; the daemon drives it in real time. Slices live here as the scheduler
 //! knows them; the daemon maps each [`Incarnation`] to NVML's objects.
 
-use std::str::FromStr;
 use std::sync::Arc;
 
 use migm_shared::ids::{Incarnation, JobId};
@@ -36,6 +35,7 @@ pub mod policy;
 #[cfg(test)]
 mod properties;
 pub mod soft;
+pub mod speed;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -43,6 +43,7 @@ mod worth;
 
 pub use board::{Board, Candidate, Decider, Desk, Facts, Held, Order, share};
 pub use machine::Scheduler;
+pub use policy::{PolicyName, UnknownPolicy};
 
 /// Index of a GPU on this node.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Ord, PartialOrd, Hash)]
@@ -78,7 +79,7 @@ pub enum Wish {
     Exclusive,
 }
 
-/// Which slices a job may get.
+/// The policies that serve strictly in order, by which slices a job may get.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Policy {
     /// The tightest slice that holds the job, made on demand: MIGM's scheme B (arXiv 2508.18556).
@@ -86,23 +87,6 @@ pub enum Policy {
     SchemeB,
     /// Each GPU whole, one job on it at a time.
     Sequential,
-}
-
-/// The name is no policy.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("`{0}` is no policy; there are scheme-b and sequential")]
-pub struct UnknownPolicy(String);
-
-impl FromStr for Policy {
-    type Err = UnknownPolicy;
-
-    fn from_str(text: &str) -> Result<Self, UnknownPolicy> {
-        match text {
-            "scheme-b" => Ok(Self::SchemeB),
-            "sequential" => Ok(Self::Sequential),
-            _ => Err(UnknownPolicy(text.to_owned())),
-        }
-    }
 }
 
 /// What happens to the scheduler.
@@ -345,10 +329,13 @@ pub enum Action {
         /// Which.
         job: JobId,
     },
-    /// Stop a running job, so that it starts again on a larger slice. Answered by [`Event::Ended`].
+    /// Stop a running job, so that it starts again on another slice. Answered by [`Event::Ended`] or, for speed, by
+    /// [`Event::Moved`].
     Move {
         /// Which.
         job: JobId,
+        /// It would fit where it is: another slice serves it, or all jobs together, better.
+        for_speed: bool,
         /// One line for people.
         reason: String,
     },

@@ -17,10 +17,16 @@ use std::sync::{Arc, LazyLock};
 
 use migm_shared::ids::{Incarnation, JobId};
 
+use super::assign::need_in_words;
 use super::board::{Board, Candidate, Decider, Desk, Facts, Held, Order};
 use super::machine::Scheduler;
 use super::{Action, GpuIndex, Slice, SliceState};
-use crate::layout::{ProfileIndex, Slot, StateIndex};
+use crate::layout::{ProfileIndex, Slot, StateIndex, Table};
+
+mod shared;
+#[cfg(test)]
+mod tests;
+mod words;
 
 /// So many jobs that came later may start while a job is the first in the queue: then it is the only one that the
 /// decider is shown until it has a slot. Batches that wait alone are planned as a whole and are spared this.
@@ -110,6 +116,12 @@ impl Planned {
         self.changed = true;
     }
 
+    /// A job may have stayed long enough where it is, or done so much that another should come first.
+    pub(super) fn time_passes(&mut self, somebody_waits: bool) {
+        let moves = || self.runs.keys().any(|job| self.facts(*job).keeps_work);
+        self.changed |= somebody_waits || moves();
+    }
+
     pub(super) fn known(&self, job: JobId) -> Option<Arc<Facts>> {
         self.facts.get(&job).cloned()
     }
@@ -125,6 +137,11 @@ impl Planned {
         self.runs.remove(&job);
         self.seats.remove(&job);
         self.changed = true;
+    }
+
+    /// The only profiles that the decider uses on a GPU, if not all.
+    pub(super) fn offers(&self, gpu: GpuIndex, table: &Table) -> Option<Vec<ProfileIndex>> {
+        self.decider.offers(gpu, table)
     }
 
     pub(super) fn drop_seat(&mut self, job: JobId) {
@@ -171,7 +188,11 @@ impl Scheduler {
         if planned.changed {
             planned.changed = false;
             self.refuse_hopeless(&mut planned, actions);
-            let orders = planned.ask(self, now);
+            // A node of shared GPUs alone has nothing that a decider decides on.
+            let orders = match self.gpus.is_empty() {
+                true => Vec::new(),
+                false => planned.ask(self, now),
+            };
             for order in orders {
                 self.promise(&mut planned, order, actions);
             }
@@ -193,11 +214,11 @@ impl Scheduler {
             && self
                 .gpus
                 .values()
-                .all(|gpu| gpu.foreign.is_empty() && gpu.is_whole())
+                .all(|gpu| gpu.foreign.is_empty() && gpu.is_whole() && gpu.offered.is_none())
             && !self.slices.values().any(|slice| slice.fixed || slice.stuck);
         let hopeless = |job: JobId, need: u64, outgrown: u64| {
             let large = need > largest || outgrown >= largest;
-            large || (!plain && !self.could_hold(job, need, outgrown))
+            (large || !plain) && !self.could_hold(job, need, outgrown)
         };
         let gone: Vec<u64> = self
             .queue
@@ -230,13 +251,15 @@ impl Scheduler {
             return;
         }
         if known.holds.is_some() {
-            if known.moving {
+            // What a job would lose is never won back by speed.
+            if known.moving || !planned.facts(order.job).keeps_work {
                 return;
             }
             known.moving = true;
             known.note = Some(order.reason.clone());
             actions.push(Action::Move {
                 job: order.job,
+                for_speed: true,
                 reason: order.reason.clone(),
             });
         }
@@ -369,6 +392,37 @@ impl Scheduler {
         });
     }
 
+    /// A running job needs so much, as far as known now: no order gives it less.
+    pub(super) fn needs(&mut self, job: JobId, bytes: u64) {
+        let Some(planned) = &mut self.planned else { return };
+        if let Some(run) = planned.runs.get_mut(&job)
+            && run.need != bytes
+        {
+            run.need = bytes;
+            planned.changed = true;
+        }
+    }
+
+    /// A job runs on a slice already. Until more is known of it, it may need all of that slice.
+    pub(super) fn adopt_run(&mut self, slice: &Slice, job: JobId, now: f64) {
+        let Some(planned) = &mut self.planned else { return };
+        let Some(&kind) = planned.kind_of.get(&slice.gpu) else {
+            return;
+        };
+        let table = &self.gpus[&slice.gpu].table;
+        let run = Run {
+            since: now,
+            speed: planned.facts(job).speed(kind, table, slice.profile),
+            kind,
+            profile: slice.profile,
+            granted: now,
+            need: table.profile(slice.profile).memory,
+            outgrown: 0,
+        };
+        planned.runs.insert(job, run);
+        planned.changed = true;
+    }
+
     fn lease(
         &mut self,
         planned: &mut Planned,
@@ -382,8 +436,12 @@ impl Scheduler {
         let speed = planned
             .facts(job)
             .speed(kind, &self.gpus[&seat.gpu].table, seat.slot.0);
+        let mut reason = seat.reason.clone();
         if let Some(known) = self.jobs.get_mut(&job) {
             let waited = self.queue.remove(&known.arrival);
+            if let Some(waited) = &waited {
+                reason = format!("{}: {reason}", need_in_words(waited));
+            }
             if let Some((&first, _)) = self.queue.first_key_value() {
                 let passed = if planned.first.0 == first {
                     planned.first.1
@@ -409,7 +467,6 @@ impl Scheduler {
             held.state = SliceState::Busy(job);
             held.stuck = false;
         }
-        let reason = seat.reason.clone();
         actions.push(Action::Grant { job, slice, reason });
     }
 }

@@ -115,6 +115,11 @@ impl Pool {
 pub(super) struct Pools(BTreeMap<GpuIndex, Pool>);
 
 impl Pools {
+    /// Whether no GPU is shared.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     fn of(&mut self, slice: Incarnation) -> Option<(GpuIndex, &mut Pool)> {
         let mut pools = self.0.iter_mut();
         let found = pools.find(|(_, pool)| pool.leases.contains_key(&slice));
@@ -160,7 +165,7 @@ impl Pools {
 }
 
 /// What the shared GPUs have for a waiting job.
-enum Offer {
+pub(super) enum Offer {
     Now(GpuIndex, u64),
     Later,
     Never,
@@ -229,7 +234,16 @@ impl Scheduler {
         }
     }
 
-    fn offer(&self, waiting: &Waiting) -> Offer {
+    /// The waiting job that a reading is for.
+    fn first_for_a_lease(&self) -> Option<JobId> {
+        if self.planned.is_some() {
+            return self.first_shared();
+        }
+        let first = self.queue.values().find(|waiting| waiting.seat.is_none());
+        first.map(|waiting| waiting.job)
+    }
+
+    pub(super) fn offer(&self, waiting: &Waiting) -> Offer {
         if self.policy == super::Policy::Sequential {
             return Offer::Never;
         }
@@ -291,8 +305,7 @@ impl Scheduler {
     /// The end of a step: asks for readings where somebody waits for one, and lets those made go stale. The step
     /// that a reading began does not ask for another on the same GPU: what it could not serve waits for a change.
     pub(super) fn look(&mut self, read: Option<GpuIndex>, actions: &mut Vec<Action>) {
-        let first = self.queue.values().find(|waiting| waiting.seat.is_none());
-        let first = first.map(|waiting| waiting.job);
+        let first = self.first_for_a_lease();
         let wanted: Vec<GpuIndex> = self
             .soft
             .0

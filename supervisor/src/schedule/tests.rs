@@ -248,6 +248,7 @@ fn a_forecast_moves_a_job_to_the_slice_that_holds_it() {
         actions,
         [Action::Move {
             job: JobId(1),
+            for_speed: false,
             reason: "forecast need 8.00 GiB exceeds 1g.5gb@6 with 4.75 GiB".into()
         }]
     );
@@ -818,15 +819,5 @@ fn stray_events_change_nothing() {
     assert_eq!(
         format!("{:?}", node.scheduler.slices().collect::<Vec<_>>()),
         before
-    );
-}
-
-#[test]
-fn policies_by_name() {
-    assert_eq!("scheme-b".parse(), Ok(Policy::default()));
-    assert_eq!("sequential".parse(), Ok(Policy::Sequential));
-    assert_eq!(
-        "fifo".parse::<Policy>().unwrap_err().to_string(),
-        "`fifo` is no policy; there are scheme-b and sequential"
     );
 }

@@ -46,6 +46,18 @@ impl Scheduler {
         self.gpus.get(&gpu).map(|gpu| &gpu.table)
     }
 
+    /// How many kinds of GPU have been seen: those with the same table are of one kind.
+    #[must_use]
+    pub fn kinds(&self) -> usize {
+        self.kinds.len()
+    }
+
+    /// Which kind a GPU is of, as [`Facts::speeds`](super::Facts::speeds) counts them.
+    #[must_use]
+    pub fn kind_of(&self, gpu: GpuIndex) -> Option<usize> {
+        self.gpus.get(&gpu).map(|gpu| gpu.kind)
+    }
+
     /// The last thing to say of a running job: why it moves, or why it stays although it should move.
     #[must_use]
     pub fn note(&self, job: JobId) -> Option<&str> {
@@ -75,6 +87,9 @@ impl Scheduler {
                 SliceState::Creating(_) => format!("{name} is being created"),
                 _ => format!("{name} is kept for it until those before it have started"),
             };
+        }
+        if self.planned.is_some() {
+            return self.why_unplaced(waiting);
         }
         let before = self
             .queue

@@ -63,8 +63,7 @@ pub fn active(share: f64, speed: f64) -> f64 {
         1.0
     }
 }
-/// Part of a job's time that no slice shortens, where nothing is known of any program. The mean of MISO's training
-/// jobs on an A100 (SoCC'22): from 0.2 for transformers to 0.97 for mobilenet.
-pub const SERIAL: f64 = 0.6;
+pub use crate::schedule::speed::SERIAL;
+
 /// Seconds of running after which a job's speed on its slice is known from its iterations. Assumed.
 pub const LEARN_S: f64 = 20.0;

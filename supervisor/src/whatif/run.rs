@@ -9,17 +9,16 @@ use super::engine::Engine;
 use super::{Job, Outcome, Settings, Workload, parameters};
 use crate::layout::{ProfileIndex, Slot};
 use crate::memory::{Costs, Keeping, Method, Observation, Situation, Verdict, decide};
-use crate::schedule::policy::{Choice, Far, Fixed, Mfi, Migm, Miso, Rule, Waves};
+use crate::schedule::policy::{Choice, Fixed, PolicyName, Rule, UnknownPolicy, static_layout};
+use crate::schedule::speed::{Points, SERIAL, Shares, mean};
 use crate::schedule::{Action, Decider, Event, Facts, Policy, Scheduler};
 
 /// Why a policy cannot run.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum PolicyError {
     /// No such name.
-    #[error(
-        "`{0}` is no policy; there are sequential, static:LAYOUT, best-static, scheme-a, scheme-b, far, mfi, miso and migm"
-    )]
-    Unknown(String),
+    #[error(transparent)]
+    Unknown(#[from] UnknownPolicy),
     /// The layout of `static:` cannot stand.
     #[error("static layout `{layout}`: {why}")]
     Layout {
@@ -67,10 +66,9 @@ pub fn simulate_watched(
 pub(super) struct Knowledge {
     settings: Settings,
     batch: bool,
-    /// Share of the GPU's compute slices of each kind's profiles.
-    shares: Vec<Vec<f64>>,
-    /// Speeds seen, by program, kind and profile.
-    seen: HashMap<String, HashMap<(usize, usize), f64>>,
+    shares: Shares,
+    /// Speeds seen, by program.
+    seen: HashMap<String, Points>,
 }
 
 impl Knowledge {
@@ -81,21 +79,14 @@ impl Knowledge {
             .map(|gpu| gpu.kind)
             .max()
             .map_or(0, |most| most + 1);
-        let shares = (0..kinds).map(|kind| {
-            let gpu = load.gpus.iter().find(|gpu| gpu.kind == kind);
-            let compute = |gpu: &super::Gpu| {
-                let whole = gpu.table.profile(gpu.table.full()).compute.max(1);
-                let profiles = gpu.table.profiles().iter();
-                profiles
-                    .map(|p| f64::from(p.compute) / f64::from(whole))
-                    .collect()
-            };
-            gpu.map(compute).unwrap_or_default()
-        });
+        let table = |kind| {
+            let mut gpus = load.gpus.iter();
+            gpus.find(|gpu| gpu.kind == kind).map(|gpu| gpu.table.as_ref())
+        };
         Self {
             settings: *settings,
             batch: load.batch,
-            shares: shares.collect(),
+            shares: Shares::of((0..kinds).map(table)),
             seen: HashMap::new(),
         }
     }
@@ -126,40 +117,15 @@ impl Knowledge {
         })
     }
 
-    /// Speeds by the law 1/s = a + (1 - a)/share, a fitted to what was seen of the program, else of all
-    /// programs, else [`parameters::SERIAL`]; what was seen stands as it was.
+    /// Speeds by the law of [`speed`](crate::schedule::speed), fitted to what was seen of the program, else of all
+    /// programs, else with [`SERIAL`]; what was seen stands as it was.
     fn guess(&self, job: &Job) -> Vec<Arc<[f64]>> {
-        let serial = |points: &HashMap<(usize, usize), f64>| {
-            let known = points.iter().filter_map(|(&(kind, profile), &speed)| {
-                let share = self.shares[kind][profile];
-                (share < 1.0).then(|| (1.0 / share - 1.0 / speed) / (1.0 / share - 1.0))
-            });
-            let mut known: Vec<f64> = known.collect();
-            known.sort_by(f64::total_cmp);
-            mean(&known)
-        };
         let own = self.seen.get(&job.program);
-        let others = || {
-            let mut all: Vec<f64> = self.seen.values().filter_map(serial).collect();
-            all.sort_by(f64::total_cmp);
-            mean(&all)
-        };
-        let serial = own.and_then(serial).or_else(others).unwrap_or(parameters::SERIAL);
-        let guessed = self.shares.iter().enumerate().map(|(kind, shares)| {
-            let profiles = shares.iter().enumerate().map(|(profile, &share)| {
-                let seen = own.and_then(|points| points.get(&(kind, profile)));
-                seen.copied()
-                    .unwrap_or_else(|| (1.0 / (serial + (1.0 - serial) / share)).clamp(share / 4.0, 1.0))
-            });
-            profiles.collect()
-        });
-        guessed.collect()
+        let serial = own
+            .and_then(|points| self.shares.serial(points))
+            .or_else(|| mean(self.seen.values().filter_map(|points| self.shares.serial(points))));
+        self.shares.guess(own, serial.unwrap_or(SERIAL))
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a number of programs")]
-fn mean(values: &[f64]) -> Option<f64> {
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
 /// When the predictor of `memory/` first says that a job will outgrow `memory` bytes: the part of its work
@@ -212,60 +178,38 @@ impl Run {
     /// # Errors
     /// [`PolicyError`].
     pub fn named(name: &str, load: &Workload, settings: &Settings) -> Result<Self, PolicyError> {
-        if let Some(layout) = name.strip_prefix("static:") {
-            let layouts = static_layout(load, layout)?;
-            return Ok(Self::Planned(Box::new(Fixed::new(layouts, Rule::Fastest))));
-        }
-        Ok(match name {
-            "sequential" => Self::Ordered(Policy::Sequential),
-            "scheme-b" => Self::Ordered(Policy::SchemeB),
-            "best-static" => {
-                let (layouts, rule) = super::search::best_static(load, settings);
-                Self::Planned(Box::new(Fixed::new(layouts, rule)))
-            }
-            "migm" => Self::Planned(Box::new(Migm::new(Choice {
-                fifo: settings.fifo,
-                moves: settings.moves,
-                search: settings.search,
-                create: settings.create,
-                destroy: settings.destroy,
-            }))),
-            "scheme-a" => Self::Planned(Box::new(Waves)),
-            "far" => Self::Planned(Box::new(Far::new(settings.create, settings.destroy))),
-            "mfi" => Self::Planned(Box::new(Mfi)),
-            "miso" => Self::Planned(Box::new(Miso::default())),
-            _ => return Err(PolicyError::Unknown(name.to_owned())),
-        })
+        let choice = Choice {
+            fifo: settings.fifo,
+            moves: settings.moves,
+            search: settings.search,
+            create: settings.create,
+            destroy: settings.destroy,
+        };
+        let name: PolicyName = name.parse()?;
+        let decider: Box<dyn Decider> = match &name {
+            PolicyName::Static(layout) => Box::new(Fixed::new(static_layouts(load, layout)?, Rule::Fastest)),
+            _ => match name.decider(choice) {
+                Some(decider) => decider,
+                None => match name.ordered() {
+                    Some(policy) => return Ok(Self::Ordered(policy)),
+                    None => {
+                        let (layouts, rule) = super::search::best_static(load, settings);
+                        Box::new(Fixed::new(layouts, rule))
+                    }
+                },
+            },
+        };
+        Ok(Self::Planned(decider))
     }
 }
 
-/// Reads `4g+3g`, `7x1g` or `3g.20gb+3g.20gb`, and places it on every GPU.
-fn static_layout(load: &Workload, layout: &str) -> Result<Vec<Vec<Slot>>, PolicyError> {
-    let bad = |why: String| PolicyError::Layout {
-        layout: layout.to_owned(),
-        why,
-    };
-    let mut layouts = Vec::new();
-    for gpu in &load.gpus {
-        let mut wanted = Vec::new();
-        for part in layout.split('+') {
-            let (count, name) = match part.split_once('x') {
-                Some((count, name)) => (
-                    count
-                        .parse::<usize>()
-                        .map_err(|_| bad(format!("`{count}` is no number")))?,
-                    name,
-                ),
-                None => (1, part),
-            };
-            let named =
-                |p: &crate::layout::Profile| p.name == name || p.name.starts_with(&format!("{name}."));
-            let profile = gpu.table.profiles().iter().position(named);
-            let profile = profile.ok_or_else(|| bad(format!("`{name}` is no profile of this GPU")))?;
-            wanted.extend(std::iter::repeat_n(ProfileIndex(profile), count));
-        }
-        let placed = super::search::place(&gpu.table, &wanted);
-        layouts.push(placed.ok_or_else(|| bad("its slices cannot stand together".to_owned()))?);
-    }
-    Ok(layouts)
+/// The layout on every GPU.
+fn static_layouts(load: &Workload, layout: &str) -> Result<Vec<Vec<Slot>>, PolicyError> {
+    let placed = load.gpus.iter().map(|gpu| static_layout(&gpu.table, layout));
+    placed
+        .collect::<Result<_, _>>()
+        .map_err(|why| PolicyError::Layout {
+            layout: layout.to_owned(),
+            why,
+        })
 }

@@ -1,61 +1,11 @@
 //! The best static mix: one layout for each GPU that never changes, found by trying.
 
-use std::collections::BTreeSet;
-
 use super::run::{Run, simulate};
 use super::{Settings, Workload};
-use crate::layout::{ProfileIndex, Slot, Table};
+use crate::layout::Slot;
 use crate::schedule::policy::{Fixed, Rule};
 
-/// Places profiles together on an empty GPU, largest first.
-#[must_use]
-pub fn place(table: &Table, profiles: &[ProfileIndex]) -> Option<Vec<Slot>> {
-    let mut wanted: Vec<usize> = profiles.iter().map(|profile| profile.0).collect();
-    wanted.sort_unstable();
-    let layouts = full_layouts(table);
-    let mut subset = layouts.into_iter().filter_map(|layout| {
-        // The wanted ones out of a full layout.
-        let mut left = wanted.clone();
-        let mut kept = Vec::new();
-        for slot in layout {
-            if let Some(at) = left.iter().position(|&profile| profile == slot.0.0) {
-                left.swap_remove(at);
-                kept.push(slot);
-            }
-        }
-        left.is_empty().then_some(kept)
-    });
-    subset.next()
-}
-
-/// One full layout for each multiset of profiles, in a fixed order.
-#[must_use]
-pub fn full_layouts(table: &Table) -> Vec<Vec<Slot>> {
-    let mut seen: BTreeSet<Vec<usize>> = BTreeSet::new();
-    let mut found = Vec::new();
-    let mut stack = vec![Table::EMPTY];
-    let mut met: BTreeSet<crate::layout::StateIndex> = BTreeSet::new();
-    while let Some(state) = stack.pop() {
-        if !met.insert(state) {
-            continue;
-        }
-        if table.is_full(state) {
-            let slots = table.taken(state);
-            let mut profiles: Vec<usize> = slots.iter().map(|slot| slot.0.0).collect();
-            profiles.sort_unstable();
-            if seen.insert(profiles) {
-                found.push(slots);
-            }
-        }
-        stack.extend(table.steps(state).map(|(_, after)| after));
-    }
-    found.sort_by_key(|slots| {
-        let mut profiles: Vec<usize> = slots.iter().map(|slot| slot.0.0).collect();
-        profiles.sort_unstable();
-        (slots.len(), profiles)
-    });
-    found
-}
+pub use crate::schedule::policy::full_layouts;
 
 /// The static layouts and rule with the least mean completion time: the best of all equal mixes, then one
 /// GPU changed at a time until none helps.

@@ -30,14 +30,13 @@ use super::signals::{Signals, asks_to_end};
 use super::{JobError, monotonic, say, terminal};
 use crate::control::start::Wanted;
 use crate::control::{BatchSummary, Element, JobStatus, NodeStatus, Reply, Request};
+use crate::schedule::PolicyName;
 
 pub mod order;
 pub mod spec;
 
 pub use spec::{BatchSpec, Before, JobSpec, SpecError};
 
-/// What a private supervisor does when not told otherwise.
-const DEFAULT_POLICY: &str = "scheme-b";
 /// The longest wait between two looks at runners and arrivals.
 const LOOK: Duration = Duration::from_millis(100);
 /// How often people are shown changes in bytes and iterations, of which the supervisor does not tell.
@@ -173,9 +172,10 @@ pub fn run(
 ) -> Result<BatchSummary, BatchError> {
     let link = Link::open(&options.wanted)?;
     if let Some(policy) = &options.wanted.policy
-        && link
-            .private()
-            .is_none_or(|started| started.policy.as_deref().unwrap_or(DEFAULT_POLICY) != policy)
+        && link.private().is_none_or(|started| {
+            let theirs = started.policy.clone();
+            theirs.unwrap_or_else(|| PolicyName::default().to_string()) != *policy
+        })
     {
         return Err(BatchError::OtherPolicy {
             policy: policy.clone(),

@@ -34,6 +34,7 @@ impl Runner {
             status: None,
             why: None,
             memory: grant.memory,
+            for_speed: false,
         });
         if number == 1 {
             let given = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());

@@ -3,8 +3,12 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::Runner;
-use crate::control::{About, Evidence, Figures, Grant, JobStatus, Outcome, Past, PastPeak, Unmet, WorkKept};
+use crate::control::{
+    About, Evidence, Explanation, Figures, Grant, JobStatus, Outcome, Past, PastPace, PastPeak, Unmet,
+    WorkKept,
+};
 use crate::job::history::{self, Entry, History, Signature};
+use crate::job::record::Clock;
 use crate::job::{Order, explained, say};
 
 /// The part of the history that is this program's.
@@ -72,6 +76,7 @@ impl Chronicle {
             iterations: 0,
             law: None,
             outcome,
+            paces: Vec::new(),
         })
     }
 }
@@ -102,6 +107,26 @@ impl Runner {
         }
     }
 
+    /// How long the last attempt took, where it ended well. `None` where only a part of the run was its own, and no marks
+    /// tell which.
+    fn pace(&self, explained: &Explanation, gpu: &str) -> Option<PastPace> {
+        let last = self.attempts.last()?;
+        let clock = Clock {
+            simulated: explained.simulated,
+            time_scale: explained.time_scale,
+        };
+        let iterations = explained.seen.iterations;
+        let is_whole = self.attempts.len() == 1 || self.order.kept == WorkKept::Never;
+        let is_told = last.outcome == Some(Outcome::Done) && (is_whole || iterations > 0);
+        is_told.then_some(PastPace {
+            gpu: gpu.to_owned(),
+            profile: last.profile.clone(),
+            simulated: clock.simulated,
+            seconds: clock.seconds(last.end? - last.start),
+            iterations,
+        })
+    }
+
     /// Keeps what this run came to. The program keeps its exit status, also where that cannot be written.
     pub(super) fn write_history(&mut self) {
         let Some(chronicle) = self.history.take() else {
@@ -127,6 +152,7 @@ impl Runner {
         if let Some(explained) = explained {
             past.law.clone_from(&explained.seen.law);
             past.iterations = explained.seen.iterations;
+            past.paces = self.pace(explained, &chronicle.gpu).into_iter().collect();
         }
         let simulated = explained.is_some_and(|explained| explained.simulated);
         let today = SystemTime::now()

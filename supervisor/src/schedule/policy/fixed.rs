@@ -1,7 +1,10 @@
 //! Static layouts: the GPUs are cut once and never again.
 
-use super::super::{Board, Decider, Order, share};
-use crate::layout::Slot;
+use std::collections::BTreeMap;
+
+use super::super::{Board, Decider, Desk, GpuIndex, Order, share};
+use super::layouts::static_layout;
+use crate::layout::{ProfileIndex, Slot, Table};
 
 /// Which of the free slices a job takes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -15,24 +18,70 @@ pub enum Rule {
 /// One layout for each GPU; jobs in order of arrival, skipping those that no free slice holds.
 #[derive(Clone, Debug)]
 pub struct Fixed {
-    layouts: Vec<Vec<Slot>>,
+    layouts: Layouts,
     rule: Rule,
+}
+
+#[derive(Clone, Debug)]
+enum Layouts {
+    /// In order of the GPUs' indices.
+    Each(Vec<Vec<Slot>>),
+    /// The same on every GPU, with its slots by kind of GPU as they have been found.
+    Named {
+        layout: String,
+        placed: BTreeMap<usize, Option<Vec<Slot>>>,
+    },
 }
 
 impl Fixed {
     /// With the layout of each GPU, in order of their indices.
     #[must_use]
     pub fn new(layouts: Vec<Vec<Slot>>, rule: Rule) -> Self {
+        let layouts = Layouts::Each(layouts);
         Self { layouts, rule }
+    }
+
+    /// With a layout such as `4g+3g` on each GPU that can have it. Of the others, those slices are used that stand and
+    /// cannot go: a GPU without MIG is one.
+    #[must_use]
+    pub fn named(layout: String) -> Self {
+        let placed = BTreeMap::new();
+        Self {
+            layouts: Layouts::Named { layout, placed },
+            rule: Rule::Fastest,
+        }
+    }
+
+    fn layout(&mut self, desk: &Desk<'_>) -> Vec<Slot> {
+        match &mut self.layouts {
+            Layouts::Each(layouts) => layouts.get(desk.gpu.0).cloned().unwrap_or_default(),
+            Layouts::Named { layout, placed } => {
+                let slots = placed
+                    .entry(desk.kind)
+                    .or_insert_with(|| static_layout(desk.table, layout).ok());
+                slots.clone().unwrap_or_else(|| desk.lasting.clone())
+            }
+        }
     }
 }
 
 impl Decider for Fixed {
+    fn offers(&self, gpu: GpuIndex, table: &Table) -> Option<Vec<ProfileIndex>> {
+        let slots = match &self.layouts {
+            Layouts::Each(layouts) => layouts.get(gpu.0).cloned(),
+            Layouts::Named { layout, .. } => static_layout(table, layout).ok(),
+        };
+        slots.map(|slots| slots.iter().map(|slot| slot.0).collect())
+    }
+
     fn decide(&mut self, board: &Board<'_>) -> Vec<Order> {
         let mut free: Vec<(usize, Slot)> = Vec::new();
         for (at, desk) in board.gpus.iter().enumerate() {
-            let layout = self.layouts.get(desk.gpu.0).into_iter().flatten().copied();
-            let open = layout.filter(|slot| !desk.held.iter().any(|held| held.slot.1.overlaps(slot.1)));
+            let layout = self.layout(desk).into_iter();
+            let open = layout.filter(|slot| {
+                let refused = desk.refused.contains(slot);
+                !refused && !desk.held.iter().any(|held| held.slot.1.overlaps(slot.1))
+            });
             free.extend(open.map(|slot| (at, slot)));
         }
         let mut orders = Vec::new();

@@ -9,16 +9,18 @@
 //! | [`Mfi`] | `mfi.rs` |
 //! | [`Miso`] | `miso.rs` |
 //!
-//! `shop.rs` evaluates list schedules and `family.rs` makes good ones, for [`Migm`] and [`Far`]; `company.rs` improves the sharing of GPUs by
+//! `name.rs` has their names. `shop.rs` evaluates list schedules and `family.rs` makes good ones, for [`Migm`] and [`Far`]; `company.rs` improves the sharing of GPUs by
 //! running jobs, for [`Migm`] and [`Miso`].
 
 mod company;
 mod family;
 mod far;
 mod fixed;
+mod layouts;
 mod mfi;
 mod migm;
 mod miso;
+mod name;
 mod picture;
 mod quick;
 mod shop;
@@ -26,7 +28,9 @@ mod waves;
 
 pub use far::Far;
 pub use fixed::{Fixed, Rule};
+pub use layouts::{full_layouts, static_layout};
 pub use mfi::Mfi;
 pub use migm::{Choice, Migm};
 pub use miso::Miso;
+pub use name::{PolicyName, UnknownPolicy};
 pub use waves::Waves;

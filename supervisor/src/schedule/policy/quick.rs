@@ -22,7 +22,7 @@ pub(super) fn decide(
     let mut offers: Vec<Offer<'_>> = board
         .gpus
         .iter()
-        .filter(|desk| desk.has_room() || !desk.lasting.is_empty())
+        .filter(|desk| desk.has_room())
         .map(|desk| Offer::new(desk.clone(), &kinds[desk.kind]))
         .filter(|offer| !offer.slots.is_empty())
         .collect();

@@ -118,7 +118,11 @@ impl Scheduler {
         if elsewhere {
             known.moving = true;
             known.note = Some(reason.clone());
-            actions.push(Action::Move { job, reason });
+            actions.push(Action::Move {
+                job,
+                for_speed: false,
+                reason,
+            });
         } else {
             known.note = Some(format!("{reason}; no slice here holds it, so it stays"));
         }

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use super::{Cut, Room};
 use crate::layout::samples;
+use crate::schedule::policy::Mfi;
 use crate::schedule::{Action, Event, GpuIndex, Need, Policy, Scheduler};
 
 const CUT: Cut = Cut {
@@ -29,8 +30,12 @@ struct Node {
 
 impl Node {
     fn new(gpus: usize, cut: Cut) -> Self {
+        Self::by(Scheduler::new(Policy::SchemeB, Incarnation(1)), gpus, cut)
+    }
+
+    fn by(scheduler: Scheduler, gpus: usize, cut: Cut) -> Self {
         let mut node = Self {
-            scheduler: Scheduler::new(Policy::SchemeB, Incarnation(1)),
+            scheduler,
             others: (0..gpus).map(|gpu| (GpuIndex(gpu), 0)).collect(),
             now: 0.0,
             told: BTreeMap::new(),
@@ -611,8 +616,12 @@ struct Seen {
 impl Seen {
     /// One event, and what leases give back for it, which the daemon answers at once.
     fn step(&mut self, node: &mut Node, event: Event, in_reading: bool) {
-        let actions = node.step(event);
+        let mut actions = node.step(event);
         self.take(&actions, in_reading);
+        // A job that the reading showed to be hopeless has left the queue: that is news.
+        let settled = node.step(Event::Settled);
+        self.take(&settled, false);
+        actions.extend(settled);
         for action in actions {
             if let Action::Shrink { job, memory } = action {
                 assert!(self.running.contains(&job) && !self.asking.contains(&job));
@@ -651,12 +660,17 @@ fn pick<T: Copy>(of: &BTreeSet<T>, which: usize) -> Option<T> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Leases never pass the room, every question is answered, and whoever can be served is.
+    /// Leases never pass the room, every question is answered, and whoever can be served is; also beside a decider.
     #[test]
     fn leases_never_pass_the_room_and_every_question_is_answered(
+        deciding in any::<bool>(),
         turns in proptest::collection::vec(turn(), 1..120)
     ) {
-        let mut node = Node::new(2, CUT);
+        let scheduler = match deciding {
+            true => Scheduler::with_decider(Box::new(Mfi), Incarnation(1)),
+            false => Scheduler::new(Policy::SchemeB, Incarnation(1)),
+        };
+        let mut node = Node::by(scheduler, 2, CUT);
         let mut seen = Seen::default();
         let mut next = 0;
         for turn in turns {

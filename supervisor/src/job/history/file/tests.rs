@@ -17,6 +17,7 @@ fn entry(number: u64, last_run: u64) -> Entry {
         simulated: true,
         last_run,
         past: Past {
+            paces: Vec::new(),
             runs: 1,
             done: 0,
             peaks: Vec::new(),

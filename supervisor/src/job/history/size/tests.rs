@@ -10,6 +10,7 @@ const SLICE_20: u64 = 20096 << 20;
 
 fn past(peaks: &[(u64, u64)]) -> Past {
     Past {
+        paces: Vec::new(),
         runs: peaks.len() as u64,
         done: peaks.len() as u64,
         peaks: peaks
