@@ -208,8 +208,10 @@ impl Desk<'_> {
 pub struct Candidate<'a> {
     /// Which.
     pub job: JobId,
-    /// Its place in the order of arrival.
+    /// Its place in the queue: the number of its arrival, where users and priorities do not differ.
     pub order: u64,
+    /// How many of the levels of priority on the board are above its own.
+    pub level: u32,
     /// Device bytes; 0 when unknown.
     pub need: u64,
     /// Memory of the largest slice that it outgrew.
@@ -245,7 +247,7 @@ pub struct Board<'a> {
     pub now: f64,
     /// By index.
     pub gpus: Vec<Desk<'a>>,
-    /// In order of arrival.
+    /// In the order of the queue.
     pub waiting: Vec<Candidate<'a>>,
     /// Some job may use some GPUs only.
     pub restricted: bool,

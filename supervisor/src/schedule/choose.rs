@@ -8,7 +8,7 @@ use migm_shared::units::Bytes;
 use super::machine::{Scheduler, Waiting};
 use super::{GpuIndex, Policy, SliceState};
 use crate::layout::placing::{Cost, PlacementRule};
-use crate::layout::{Goal, ProfileIndex, Slot, StateIndex, Step, Transition};
+use crate::layout::{Goal, ProfileIndex, Slot, StateIndex, Step, Table, Transition};
 
 /// Waiting jobs that a place is chosen for besides the first: more than one GPU holds at a time.
 const LOOK_AHEAD: usize = 8;
@@ -96,7 +96,7 @@ impl Scheduler {
         if !self.may_use(job.job, gpu) {
             return Vec::new();
         }
-        let mut fit: Vec<ProfileIndex> = self.allowed(gpu, job.need.device_bytes);
+        let mut fit: Vec<ProfileIndex> = self.allowed(gpu, job.job, job.need.device_bytes);
         fit.retain(|&profile| table.profile(profile).memory > job.outgrown);
         fit.retain(|&profile| self.can_ever(gpu, profile));
         let least = fit.first().map(|&profile| table.profile(profile).memory);
@@ -104,14 +104,26 @@ impl Scheduler {
         fit
     }
 
-    /// Profiles of the GPU that the policy admits and that hold `bytes`, tightest first.
-    fn allowed(&self, gpu: GpuIndex, bytes: u64) -> Vec<ProfileIndex> {
+    /// Profiles of the GPU that the policy and the job's user admit and that hold `bytes`, tightest first.
+    fn allowed(&self, gpu: GpuIndex, job: JobId, bytes: u64) -> Vec<ProfileIndex> {
         let table = &self.gpus[&gpu].table;
+        let wish = self.terms.wish(job);
         let mut fit = table.tightest(bytes);
-        if self.policy == Policy::Sequential {
-            fit.retain(|&profile| profile == table.full());
-        }
+        fit.retain(|&profile| self.is_offered(table, profile) && wish.admits(table, profile));
         fit
+    }
+
+    /// Whether the policy gives slices of this profile at all.
+    fn is_offered(&self, table: &Table, profile: ProfileIndex) -> bool {
+        self.policy != Policy::Sequential || profile == table.full()
+    }
+
+    /// Profiles of the GPU that the policy gives.
+    pub(super) fn offered(&self, gpu: GpuIndex) -> Vec<ProfileIndex> {
+        let table = &self.gpus[&gpu].table;
+        let mut all = table.tightest(0);
+        all.retain(|&profile| self.is_offered(table, profile));
+        all
     }
 
     /// Whether a slice of this profile is there to stay or could be made if every job of ours had ended.
@@ -303,10 +315,11 @@ impl Scheduler {
             (need, had) if had >= need => format!("needs more than the {} it had", Bytes(had)),
             (need, _) => format!("needs {}", Bytes(need)),
         };
+        let wanted = wanted + &self.wish_in_words(job.job);
         let mut largest: Option<(u64, &str)> = None;
         let mut hindered = Vec::new();
         for (&gpu, state) in self.gpus.iter().filter(|(gpu, _)| self.may_use(job.job, **gpu)) {
-            for profile in self.allowed(gpu, 0) {
+            for profile in self.allowed(gpu, job.job, 0) {
                 let kind = state.table.profile(profile);
                 if self.can_ever(gpu, profile) {
                     if largest.is_none_or(|(most, _)| kind.memory > most) {
@@ -324,11 +337,13 @@ impl Scheduler {
         }
         let shared = self.largest_lease(job.job).map(|most| (most, "a soft slice"));
         let largest = largest.max(shared);
+        let no_such = self.why_no_such(job);
         let offer = match largest {
             Some((memory, name)) => format!(
                 "the largest slice to be had here is {name} with {}",
                 Bytes(memory)
             ),
+            None if no_such.is_some() => no_such.unwrap_or_default(),
             None if self.restricted.contains_key(&job.job) => {
                 "no slice can be had on the GPUs that it may use".to_owned()
             }
@@ -375,7 +390,7 @@ impl Scheduler {
             .largest_lease(job)
             .is_some_and(|most| most > had && most >= need);
         soft || gpus.into_iter().any(|(&gpu, state)| {
-            let fit = self.allowed(gpu, need);
+            let fit = self.allowed(gpu, job, need);
             fit.iter()
                 .any(|&profile| state.table.profile(profile).memory > had && self.can_ever(gpu, profile))
         })
