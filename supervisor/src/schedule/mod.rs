@@ -41,6 +41,8 @@ mod shares;
 pub mod soft;
 mod terms;
 #[cfg(test)]
+mod terms_properties;
+#[cfg(test)]
 mod tests;
 mod view;
 mod weigh;

@@ -10,7 +10,7 @@ use super::world::{Arrival, MACHINES, Turn, World, play, turn};
 use super::*;
 
 /// Deciders that are tried.
-const POLICIES: u8 = 8;
+pub(super) const POLICIES: u8 = 8;
 
 fn policy(which: u8) -> Box<dyn super::Decider> {
     let choice = Choice {
@@ -29,7 +29,7 @@ fn policy(which: u8) -> Box<dyn super::Decider> {
     }
 }
 
-fn scheduler(which: u8) -> Scheduler {
+pub(super) fn scheduler(which: u8) -> Scheduler {
     Scheduler::with_decider(policy(which), Incarnation(1))
 }
 

@@ -18,6 +18,9 @@ use migm_shared::ids::JobId;
 use super::machine::{Scheduler, Waiting};
 use super::terms::Lane;
 
+#[cfg(test)]
+mod tests;
+
 /// Seconds without service after which the first of a lane counts as one level higher.
 pub const AGE_S: f64 = 3600.0;
 /// The order is worked out again after so many seconds at the latest: use and age change by time alone.

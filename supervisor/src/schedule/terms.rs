@@ -12,6 +12,9 @@ use super::machine::{Scheduler, Waiting};
 use super::{GpuIndex, Terms, Wish};
 use crate::layout::{ProfileIndex, Table};
 
+#[cfg(test)]
+mod tests;
+
 /// The jobs of one user with one priority.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Ord, PartialOrd)]
 pub(super) struct Lane {

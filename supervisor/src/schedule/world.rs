@@ -101,12 +101,12 @@ pub(super) struct World {
     decides: bool,
     /// Terms are said at all.
     speaks: bool,
-    pub(super) tables: Vec<Arc<Table>>,
+    tables: Vec<Arc<Table>>,
     foreign: Vec<Vec<Slot>>,
     pub(super) now: f64,
     slices: BTreeMap<Incarnation, (GpuIndex, Slot)>,
-    pub(super) creating: BTreeSet<Incarnation>,
-    pub(super) destroying: BTreeSet<Incarnation>,
+    creating: BTreeSet<Incarnation>,
+    destroying: BTreeSet<Incarnation>,
     leases: BTreeMap<Incarnation, JobId>,
     /// Slices that must never be destroyed.
     fixed: BTreeSet<Incarnation>,
@@ -231,12 +231,6 @@ impl World {
             self.perform(action);
             self.check();
         }
-    }
-
-    /// An event, and then nothing more is at hand.
-    pub(super) fn settle(&mut self, event: Event) {
-        self.step(event);
-        self.step(Event::Settled);
     }
 
     fn memory(&self, slice: Incarnation) -> u64 {
@@ -595,6 +589,22 @@ impl World {
         self.step(Event::Terms { job, terms });
     }
 
+    /// The part of its GPU that a running job has.
+    pub(super) fn part(&self, job: JobId) -> f64 {
+        let (gpu, slot) = self.slices[&self.running[&job].unwrap()];
+        share(&self.tables[gpu.0], slot.0)
+    }
+
+    pub(super) fn user(&self, job: JobId) -> u32 {
+        self.terms[&job].user
+    }
+
+    pub(super) fn withdraw(&mut self, job: JobId) {
+        self.leave(job, false);
+        self.over.insert(job);
+        self.step(Event::Withdrawn { job });
+    }
+
     pub(super) fn take(&mut self, turn: &Turn) {
         self.now += 0.1;
         let running = || self.running.keys().copied();
@@ -618,9 +628,7 @@ impl World {
             }
             Turn::Withdraw { which } => {
                 if let Some(job) = Self::pick(self.waiting.iter().copied(), *which) {
-                    self.leave(job, false);
-                    self.over.insert(job);
-                    self.step(Event::Withdrawn { job });
+                    self.withdraw(job);
                 }
             }
             Turn::Retell { which, terms } => self.retell(*which, terms),

@@ -127,4 +127,26 @@ mod tests {
         kind.wanted(Bytes(u64::MAX), false, &Wish::Any);
         assert_eq!(kind.arrivals, FEW);
     }
+
+    #[test]
+    fn who_asks_for_a_profile_is_demand_for_it() {
+        let table = Arc::new(samples::a100_base());
+        let profile = table.tightest(8 << 30)[0];
+        let name = table.profile(profile).name.clone();
+        let learnt = |need: Bytes, wish: Wish| {
+            let mut kind = Kind::new(Arc::clone(&table));
+            kind.joined();
+            (0..2 * FEW).for_each(|_| kind.wanted(need, false, &wish));
+            let places = table.steps(Table::EMPTY);
+            let costs = places.map(|(slot, to)| kind.cost(Table::EMPTY, slot.1, to));
+            costs.collect::<Vec<_>>()
+        };
+        let asked = learnt(Bytes(0), Wish::Profile(name));
+        assert_eq!(asked, learnt(Bytes(8 << 30), Wish::Any));
+        assert_ne!(asked, learnt(Bytes(0), Wish::Any));
+        assert_eq!(
+            learnt(Bytes(0), Wish::Exclusive),
+            learnt(Bytes(30 << 30), Wish::Any)
+        );
+    }
 }
