@@ -22,7 +22,7 @@ use super::job::{Job, Peer};
 use super::machine::{Order, Watched};
 use super::slices::{Origin, Slice, stranger};
 use super::soft::SoftLeases;
-use super::state::{SimulatedState, SliceRecord, State, Step};
+use super::state::{SimulatedState, SliceRecord, State, Step, Used};
 use super::trouble::Stuck;
 use crate::control::{About, JobState, Reply};
 use crate::schedule::{Event, GpuIndex, Need, Policy, Scheduler};
@@ -210,6 +210,10 @@ impl Owner {
             .into_iter()
             .map(|record| (record.id, Job::recovered(record, now)))
             .collect();
+        let at = state.used.at.unwrap_or(now).min(now);
+        for (user, seconds) in state.used.by_user {
+            owner.step(at, Event::Used { user, seconds });
+        }
         owner.add_whole_gpus();
         owner.adopt_leases();
         owner.find_leases();
@@ -252,15 +256,21 @@ impl Owner {
         }
     }
 
-    /// Tells a fresh scheduler of all slices, then of the jobs that wait.
+    /// Tells a fresh scheduler of all slices, then of the jobs that wait. What users have had is told as of the time when it
+    /// was known, and slices as held since then.
     pub(super) fn feed(&mut self, now: f64) {
+        let (at, used) = self.scheduler.used();
+        let then = if used.is_empty() { now } else { at.min(now) };
         self.scheduler = Scheduler::new(self.settings.policy, Incarnation(self.next_slice));
+        for (user, seconds) in used {
+            self.step(then, Event::Used { user, seconds });
+        }
         for index in 0..self.gpus.len() {
-            self.tell_gpu(index, now);
+            self.tell_gpu(index, then);
         }
         // Those that run on may have to move.
         for job in self.jobs.keys().copied().collect::<Vec<_>>() {
-            self.restrict(job, now);
+            self.restrict(job, then);
         }
         let there: Vec<Event> = self
             .slices
@@ -269,7 +279,7 @@ impl Owner {
             .map(|(number, slice)| Self::slice_event(*number, slice))
             .collect();
         for event in there {
-            self.step(now, event);
+            self.step(then, event);
         }
         self.queue_waiting(now);
     }
@@ -502,6 +512,7 @@ impl Owner {
                     .batch
                     .is_some_and(|batch| self.batches.contains_key(&batch))
         };
+        let (at, used) = self.scheduler.used();
         State {
             reconfigurations: self.reconfigurations,
             simulated: self.settings.own_simulated.clone(),
@@ -513,6 +524,10 @@ impl Owner {
                 .collect(),
             jobs: self.jobs.values().filter(kept).map(Job::record).collect(),
             batches: self.batches.values().map(Batch::record).collect(),
+            used: Used {
+                at: (!used.is_empty()).then_some(at),
+                by_user: used,
+            },
             ..State::fresh(self.next_job, self.next_slice, self.next_batch)
         }
     }

@@ -272,4 +272,10 @@ pub trait Decider: std::fmt::Debug + Send {
     /// The orders to carry out now. Slots ordered must not overlap those held, but for those of jobs that the
     /// same orders move; an order that cannot be is dropped, and the job asked about again.
     fn decide(&mut self, board: &Board<'_>) -> Vec<Order>;
+
+    /// The slots that are ever ordered on each GPU, by its index; `None` where that may be any. A job that needs or asks for
+    /// another is refused.
+    fn layouts(&self) -> Option<&[Vec<Slot>]> {
+        None
+    }
 }

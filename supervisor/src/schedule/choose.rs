@@ -8,7 +8,7 @@ use migm_shared::units::Bytes;
 use super::machine::{Scheduler, Waiting};
 use super::{GpuIndex, Policy, SliceState};
 use crate::layout::placing::{Cost, PlacementRule};
-use crate::layout::{Goal, ProfileIndex, Slot, StateIndex, Step, Table, Transition};
+use crate::layout::{Goal, ProfileIndex, Slot, StateIndex, Step, Transition};
 
 /// Waiting jobs that a place is chosen for besides the first: more than one GPU holds at a time.
 const LOOK_AHEAD: usize = 8;
@@ -109,20 +109,24 @@ impl Scheduler {
         let table = &self.gpus[&gpu].table;
         let wish = self.terms.wish(job);
         let mut fit = table.tightest(bytes);
-        fit.retain(|&profile| self.is_offered(table, profile) && wish.admits(table, profile));
+        fit.retain(|&profile| self.is_offered(gpu, profile) && wish.admits(table, profile));
         fit
     }
 
     /// Whether the policy gives slices of this profile at all.
-    fn is_offered(&self, table: &Table, profile: ProfileIndex) -> bool {
-        self.policy != Policy::Sequential || profile == table.full()
+    fn is_offered(&self, gpu: GpuIndex, profile: ProfileIndex) -> bool {
+        let whole = || profile == self.gpus[&gpu].table.full();
+        let in_layout = |layouts: &Vec<Vec<Slot>>| {
+            let slots = layouts.get(gpu.0).into_iter().flatten();
+            slots.into_iter().any(|slot| slot.0 == profile)
+        };
+        (self.policy != Policy::Sequential || whole()) && self.layouts.as_ref().is_none_or(in_layout)
     }
 
     /// Profiles of the GPU that the policy gives.
     pub(super) fn offered(&self, gpu: GpuIndex) -> Vec<ProfileIndex> {
-        let table = &self.gpus[&gpu].table;
-        let mut all = table.tightest(0);
-        all.retain(|&profile| self.is_offered(table, profile));
+        let mut all = self.gpus[&gpu].table.tightest(0);
+        all.retain(|&profile| self.is_offered(gpu, profile));
         all
     }
 

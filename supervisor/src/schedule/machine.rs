@@ -39,6 +39,8 @@ pub struct Scheduler {
     pub(super) now: f64,
     /// The state in which each create under way was planned.
     pub(super) planned_in: HashMap<Incarnation, StateIndex>,
+    /// The slots that its decider may ever order on each GPU, where not all.
+    pub(super) layouts: Option<Vec<Vec<Slot>>>,
     /// Where a decider decides; else jobs are served in order.
     pub(super) planned: Option<Planned>,
     /// GPUs that are shared, with the leases on them.
@@ -103,6 +105,7 @@ impl Scheduler {
             shares: Shares::default(),
             now: 0.0,
             planned_in: HashMap::new(),
+            layouts: None,
             planned: None,
             soft: super::soft::Pools::default(),
             next_incarnation: first.0,

@@ -151,6 +151,7 @@ impl Scheduler {
     #[must_use]
     pub fn with_decider(decider: Box<dyn Decider>, first: Incarnation) -> Self {
         let mut scheduler = Self::new(super::Policy::SchemeB, first);
+        scheduler.layouts = decider.layouts().map(<[Vec<Slot>]>::to_vec);
         scheduler.planned = Some(Planned {
             decider,
             kind_of: BTreeMap::new(),
@@ -182,16 +183,18 @@ impl Scheduler {
 
     /// Jobs that no slice of this node can ever hold leave the queue.
     fn refuse_hopeless(&mut self, planned: &mut Planned, actions: &mut Vec<Action>) {
-        let largest = self.gpus.values().map(|gpu| {
-            let profiles = gpu.table.profiles().iter().map(|profile| profile.memory);
-            profiles.max().unwrap_or(0)
+        let largest = self.gpus.iter().map(|(&on, gpu)| {
+            let offered = self.offered(on).into_iter();
+            offered
+                .map(|profile| gpu.table.profile(profile).memory)
+                .max()
+                .unwrap_or(0)
         });
         let Some(largest) = largest.max() else {
             return;
         };
         // Where all can be made, the largest slice settles it; else each job is looked at.
         let plain = self.restricted.is_empty()
-            && self.terms.is_wishless()
             && self
                 .gpus
                 .values()
@@ -199,7 +202,8 @@ impl Scheduler {
             && !self.slices.values().any(|slice| slice.fixed || slice.stuck);
         let hopeless = |job: JobId, need: u64, outgrown: u64| {
             let large = need > largest || outgrown >= largest;
-            large || (!plain && !self.could_hold(job, need, outgrown))
+            let looked_at = !plain || *self.terms.wish(job) != super::Wish::Any;
+            large || (looked_at && !self.could_hold(job, need, outgrown))
         };
         let gone: Vec<u64> = self
             .queue

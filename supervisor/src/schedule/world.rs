@@ -358,7 +358,8 @@ impl World {
                         memory >= self.needs[&job] && memory > had && admitted && offered
                     })
                 };
-                let plain = !self.spoilt && self.fixed.is_empty() && self.foreign.iter().all(Vec::is_empty);
+                let whole = self.fixed.is_empty() && self.foreign.iter().all(Vec::is_empty);
+                let plain = whole && !self.spoilt && self.scheduler.layouts.is_none();
                 assert!(
                     !plain || !self.tables.iter().any(fits),
                     "nobody is refused without need: {:?}",

@@ -69,4 +69,7 @@ impl Decider for Fixed {
         }
         orders
     }
+    fn layouts(&self) -> Option<&[Vec<Slot>]> {
+        Some(&self.layouts)
+    }
 }
