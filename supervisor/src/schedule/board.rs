@@ -249,6 +249,8 @@ pub struct Board<'a> {
     pub gpus: Vec<Desk<'a>>,
     /// In the order of the queue.
     pub waiting: Vec<Candidate<'a>>,
+    /// Not all that wait are shown: the first has been passed too often.
+    pub partial: bool,
     /// Some job may use some GPUs only.
     pub restricted: bool,
 }

@@ -521,13 +521,17 @@ impl Planned {
         });
         let mut waiting: Vec<Candidate<'_>> = waiting.collect();
         let due = |first: &Candidate<'_>| Some(first.job) == self.first.0 && self.first.1 >= PASSED_AT_MOST;
-        if waiting.first().is_some_and(due) && !waiting.iter().all(|candidate| candidate.facts.in_batch) {
+        let partial = waiting.first().is_some_and(due)
+            && waiting.len() > 1
+            && !waiting.iter().all(|candidate| candidate.facts.in_batch);
+        if partial {
             waiting.truncate(1);
         }
         Board {
             now,
             gpus,
             waiting,
+            partial,
             restricted,
         }
     }
