@@ -116,10 +116,19 @@ fn is_whole(table: &Table, profile: ProfileIndex) -> bool {
 
 impl Scheduler {
     pub(super) fn set_terms(&mut self, job: JobId, terms: Terms) {
+        let wishes_anew = *self.terms.wish(job) != terms.wish;
         self.terms.set(job, terms);
         self.charge(job);
         self.change_lane(job);
+        let place = self.jobs.get(&job).map(|known| known.arrival);
+        if let Some(place) = place.filter(|place| wishes_anew && self.queue.contains_key(place)) {
+            // What is kept or being made for it may not be what it asks for now.
+            self.unseat_from(place);
+        }
         if let Some(planned) = &mut self.planned {
+            if wishes_anew {
+                planned.drop_seat(job);
+            }
             planned.touch();
         }
     }

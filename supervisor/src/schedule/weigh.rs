@@ -15,7 +15,7 @@ use super::board::Facts;
 use super::machine::Scheduler;
 use super::planned::Planned;
 use super::terms::Lane;
-use super::{SliceState, Wish};
+use super::{Slice, SliceState, Wish};
 use crate::layout::ProfileIndex;
 
 /// Weight of a level over that below it.
@@ -59,23 +59,28 @@ impl Scheduler {
         let waiting = self
             .queue
             .values()
-            .map(|waiting| (waiting.job, waiting.lane.user, waiting.level));
+            .map(|waiting| (waiting.job, waiting.lane.user, waiting.level, None));
         let running = self.slices.values().filter_map(|slice| match slice.state {
             SliceState::Busy(job) => {
                 let Lane { user, priority } = self.terms.lane(job);
-                Some((job, user, i64::from(priority)))
+                Some((job, user, i64::from(priority), Some(slice)))
             }
             _ => None,
         });
-        let all: Vec<(JobId, u32, i64)> = waiting.chain(running).collect();
+        let all: Vec<(JobId, u32, i64, Option<&Slice>)> = waiting.chain(running).collect();
         let levels: BTreeSet<i64> = all.iter().map(|job| job.2).collect();
         let levels: BTreeMap<i64, u32> = levels.into_iter().rev().zip(0..).collect();
         let users: BTreeSet<u32> = all.iter().map(|job| job.1).collect();
         let weights = self.user_weights(&users);
         let alone = levels.len() < 2 && users.len() < 2;
         let mut told = Told::default();
-        for (job, user, level) in all {
-            let wish = self.terms.wish(job);
+        for (job, user, level, slice) in all {
+            // What a user asks for while his job runs counts from the next slice on.
+            let has = |slice: &Slice| self.may_have(job, slice.gpu, slice.profile);
+            let wish = match slice.is_none_or(has) {
+                true => self.terms.wish(job),
+                false => &Wish::Any,
+            };
             if alone && *wish == Wish::Any {
                 continue;
             }

@@ -115,6 +115,8 @@ pub(super) struct World {
     pub(super) running: BTreeMap<JobId, Option<Incarnation>>,
     /// Asked to move, in order.
     moving: Vec<JobId>,
+    /// Running jobs that are forecast to need more than they have.
+    forecast: BTreeSet<JobId>,
     /// Numbers are in order of arrival.
     pub(super) waiting: BTreeSet<JobId>,
     /// Jobs that have had a slice.
@@ -172,6 +174,7 @@ impl World {
             stuck: BTreeSet::new(),
             running: BTreeMap::new(),
             moving: Vec::new(),
+            forecast: BTreeSet::new(),
             waiting: BTreeSet::new(),
             ran: BTreeSet::new(),
             needs: BTreeMap::new(),
@@ -337,6 +340,11 @@ impl World {
                 assert!(
                     self.running.contains_key(&job) && !self.moving.contains(&job),
                     "a running job, told once"
+                );
+                let own = self.forecast.contains(&job);
+                assert!(
+                    own || self.facts[&job].keeps_work,
+                    "nobody loses his work for another"
                 );
                 self.moving.push(job);
             }
@@ -513,6 +521,7 @@ impl World {
         if let Some(slice) = held {
             self.leases.remove(&slice);
         }
+        self.forecast.remove(&job);
         self.hold(job, None);
         let need = |bytes| Need { device_bytes: bytes };
         match again {
@@ -566,17 +575,20 @@ impl World {
         job
     }
 
-    /// The user of a job changes his mind on how urgent it is.
+    /// The user of a job changes his mind on how urgent it is, and on what it is to have.
     fn retell(&mut self, which: usize, terms: &Terms) {
         let all = self.waiting.iter().chain(self.running.keys()).copied();
         let Some(job) = Self::pick(all, which).filter(|_| self.speaks) else {
             return;
         };
-        let terms = Terms {
-            priority: terms.priority,
-            ..self.terms[&job].clone()
-        };
         let waits = self.waiting.contains(&job);
+        // What a running job is to have counts from its next slice on.
+        let (user, wish) = (self.terms[&job].user, &self.terms[&job].wish);
+        let terms = Terms {
+            user,
+            priority: terms.priority,
+            wish: if waits { terms.wish.clone() } else { wish.clone() },
+        };
         self.retold.insert(job);
         let old = self.terms.insert(job, terms.clone());
         if let Some(old) = old.filter(|_| waits) {
@@ -621,6 +633,7 @@ impl World {
             }
             Turn::Forecast { which, gib } => {
                 if let Some(job) = Self::pick(running(), *which) {
+                    self.forecast.insert(job);
                     let need = Need {
                         device_bytes: gib * GIB,
                     };
