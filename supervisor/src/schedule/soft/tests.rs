@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::{Cut, Room};
 use crate::layout::samples;
-use crate::schedule::{Action, Event, GpuIndex, Need, Policy, Scheduler};
+use crate::schedule::{Action, Event, GpuIndex, Need, Policy, Scheduler, Terms, Wish};
 
 const CUT: Cut = Cut {
     first: 5 * GIB,
@@ -573,7 +573,8 @@ fn an_adopted_lease_counts_and_can_grow() {
 
 #[derive(Clone, Debug)]
 enum Turn {
-    Arrive(u64),
+    /// Bytes, and whether its user wants a GPU alone.
+    Arrive(u64, bool),
     End(usize, Option<u64>),
     Raise(usize, u64),
     Forecast(usize, u64),
@@ -587,7 +588,7 @@ enum Turn {
 fn turn() -> impl Strategy<Value = Turn> {
     let index = any::<usize>;
     prop_oneof![
-        5 => (0_u64..45).prop_map(Turn::Arrive),
+        5 => (0_u64..45, proptest::bool::weighted(0.2)).prop_map(|(gib, alone)| Turn::Arrive(gib, alone)),
         4 => (index(), proptest::option::weighted(0.4, 1_u64..45)).prop_map(|(job, again)| Turn::End(job, again)),
         4 => (index(), 1_u64..45).prop_map(|(job, gib)| Turn::Raise(job, gib)),
         4 => (index(), 1_u64..45).prop_map(|(job, gib)| Turn::Forecast(job, gib)),
@@ -606,6 +607,8 @@ struct Seen {
     running: BTreeSet<JobId>,
     waiting: BTreeSet<JobId>,
     asking: BTreeSet<JobId>,
+    /// Who wants a GPU alone.
+    alone: BTreeSet<JobId>,
 }
 
 impl Seen {
@@ -619,6 +622,12 @@ impl Seen {
                 let actions = node.shrunk(job, memory);
                 self.take(&actions, false);
             }
+        }
+        for job in self.running.intersection(&self.alone) {
+            let own = node.scheduler.slice_of(*job).unwrap();
+            let gpu = node.leases[&own].0;
+            let here = node.leases.values().filter(|(on, _)| *on == gpu).count();
+            assert_eq!(here, 1, "{job} has {gpu:?} alone");
         }
     }
 
@@ -661,9 +670,15 @@ proptest! {
         let mut next = 0;
         for turn in turns {
             let event = match turn {
-                Turn::Arrive(gib) => {
+                Turn::Arrive(gib, alone) => {
                     next += 1;
                     seen.waiting.insert(JobId(next));
+                    if alone {
+                        seen.alone.insert(JobId(next));
+                        let job = JobId(next);
+                        let terms = Terms { wish: Wish::Exclusive, ..Terms::default() };
+                        seen.step(&mut node, Event::Terms { job, terms }, false);
+                    }
                     Some(Event::Arrived { job: JobId(next), need: need(gib) })
                 }
                 Turn::End(which, again) => pick(&seen.running, which).map(|job| {
@@ -724,8 +739,8 @@ proptest! {
     }
 }
 
-fn ask(node: &mut Node, job: u64, gib: u64, wish: crate::schedule::Wish) -> Vec<Action> {
-    let terms = crate::schedule::Terms {
+fn ask(node: &mut Node, job: u64, gib: u64, wish: Wish) -> Vec<Action> {
+    let terms = Terms {
         wish,
         ..Default::default()
     };
@@ -738,8 +753,8 @@ fn ask(node: &mut Node, job: u64, gib: u64, wish: crate::schedule::Wish) -> Vec<
 
 #[test]
 fn who_wants_a_gpu_alone_gets_all_of_it_and_nobody_joins() {
-    use crate::schedule::Wish;
     let mut node = Node::new(1, CUT);
+    node.others.insert(GpuIndex(0), 10 * GIB);
     node.arrive(1, 5);
     ask(&mut node, 2, 5, Wish::Exclusive);
     assert_eq!(node.lease(2), 0);
@@ -747,7 +762,7 @@ fn who_wants_a_gpu_alone_gets_all_of_it_and_nobody_joins() {
     assert!(said.starts_with("wants a GPU alone"), "{said}");
     node.arrive(3, 1);
     node.end(1, None);
-    assert_eq!((node.lease(2), node.lease(3)), (40, 0), "all of it, and alone");
+    assert_eq!((node.lease(2), node.lease(3)), (30, 0), "all of it, and alone");
     let said = node.scheduler.why_waiting(JobId(3));
     assert!(said.contains("has it alone"), "{said}");
     // It gives nothing back, and what others leave is not given out beside it.
@@ -755,14 +770,13 @@ fn who_wants_a_gpu_alone_gets_all_of_it_and_nobody_joins() {
     node.arrive(4, 1);
     node.others.insert(GpuIndex(0), 0);
     node.run(Event::Tick);
-    assert_eq!((node.lease(2), node.lease(3)), (40, 0));
+    assert_eq!((node.lease(2), node.lease(3)), (30, 0));
     node.end(2, None);
     assert_eq!((node.lease(3), node.lease(4)), (1, 1));
 }
 
 #[test]
 fn who_has_a_gpu_alone_has_it_after_a_restart_too() {
-    use crate::schedule::{Terms, Wish};
     let mut node = Node::new(1, CUT);
     let terms = Terms {
         wish: Wish::Exclusive,
@@ -784,7 +798,6 @@ fn who_has_a_gpu_alone_has_it_after_a_restart_too() {
 
 #[test]
 fn a_profile_is_not_had_on_a_shared_gpu() {
-    use crate::schedule::Wish;
     let mut node = Node::new(1, CUT);
     let table = std::sync::Arc::new(samples::a30_base());
     let gpu = GpuIndex(1);
@@ -802,7 +815,7 @@ fn a_profile_is_not_had_on_a_shared_gpu() {
         )
     );
     // A lease is charged by its part of the GPU.
-    let terms = crate::schedule::Terms {
+    let terms = Terms {
         user: 3,
         ..Default::default()
     };
