@@ -165,20 +165,16 @@ impl Scheduler {
         match self.terms.wish(waiting.job) {
             Wish::Any => None,
             Wish::Profile(name) => {
-                let mut names: Vec<&str> = profiles()
-                    .map(|(table, profile)| table.profile(profile).name.as_str())
-                    .collect();
-                if names.iter().any(|known| known == name) {
+                let mut names: Vec<&str> = Vec::new();
+                for (table, profile) in profiles() {
+                    let other = table.profile(profile).name.as_str();
+                    if !names.contains(&other) {
+                        names.push(other);
+                    }
+                }
+                if names.contains(&name.as_str()) {
                     return None;
                 }
-                names.dedup();
-                let mut seen = Vec::new();
-                names.retain(|name| {
-                    !seen.contains(name) && {
-                        seen.push(*name);
-                        true
-                    }
-                });
                 Some(match names.is_empty() {
                     true => format!("no GPU that it may use is cut into profiles such as {name}"),
                     false => format!(

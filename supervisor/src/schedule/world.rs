@@ -10,72 +10,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use migm_shared::ids::{Incarnation, JobId};
-use migm_shared::units::GIB;
-use proptest::prelude::*;
-
 use super::*;
 use crate::layout::{Table, samples};
+use migm_shared::ids::{Incarnation, JobId};
+use migm_shared::units::GIB;
 
-/// What the executor may do next; numbers choose among what there is.
-#[derive(Clone, Debug)]
-pub(super) enum Turn {
-    Arrive(Arrival),
-    Answer { which: usize, how: u8 },
-    End { which: usize, again: Option<u64> },
-    Forecast { which: usize, gib: u64 },
-    Withdraw { which: usize },
-    Retell { which: usize, terms: Terms },
-    Vanish { which: usize },
-    Wait { seconds: u16 },
-}
+mod rules;
+mod turns;
 
-#[derive(Clone, Debug)]
-pub(super) struct Arrival {
-    pub(super) gib: u64,
-    pub(super) work: u16,
-    pub(super) kept: bool,
-    pub(super) known: bool,
-    pub(super) terms: Terms,
-}
-
-fn terms() -> impl Strategy<Value = Terms> {
-    const NAMES: [&str; 7] = [
-        "1g.5gb", "2g.10gb", "3g.20gb", "7g.40gb", "1g.6gb", "4g.24gb", "9g.99gb",
-    ];
-    let wish = prop_oneof![
-        8 => Just(Wish::Any),
-        2 => (0..NAMES.len()).prop_map(|which| Wish::Profile(NAMES[which].to_owned())),
-        1 => Just(Wish::Exclusive),
-    ];
-    (0_u32..3, -1_i32..2, wish).prop_map(|(user, priority, wish)| Terms { user, priority, wish })
-}
-
-pub(super) fn turn() -> impl Strategy<Value = Turn> {
-    let index = any::<usize>;
-    let arrival = (0_u64..45, 1_u16..2000, any::<bool>(), any::<bool>(), terms()).prop_map(
-        |(gib, work, kept, known, terms)| {
-            Turn::Arrive(Arrival {
-                gib,
-                work,
-                kept,
-                known,
-                terms,
-            })
-        },
-    );
-    prop_oneof![
-        6 => arrival,
-        12 => (index(), any::<u8>()).prop_map(|(which, how)| Turn::Answer { which, how }),
-        6 => (index(), proptest::option::weighted(0.25, 0_u64..45)).prop_map(|(which, again)| Turn::End { which, again }),
-        3 => (index(), 0_u64..45).prop_map(|(which, gib)| Turn::Forecast { which, gib }),
-        1 => index().prop_map(|which| Turn::Withdraw { which }),
-        1 => (index(), terms()).prop_map(|(which, terms)| Turn::Retell { which, terms }),
-        1 => index().prop_map(|which| Turn::Vanish { which }),
-        3 => (0_u16..200).prop_map(|seconds| Turn::Wait { seconds }),
-        1 => (3000_u16..9000).prop_map(|seconds| Turn::Wait { seconds }),
-    ]
-}
+pub(super) use turns::{Arrival, Turn, turn};
 
 /// What a job holds or has held, for the bill of its user.
 #[derive(Clone, Copy, Debug)]
@@ -356,123 +299,8 @@ impl World {
             Action::Refuse { job, .. } => {
                 assert!(self.leave(job, false), "only a waiting job is refused");
                 self.over.insert(job);
-                let had = self.outgrown.get(&job).copied().unwrap_or(0);
-                let fits = |table: &Arc<Table>| {
-                    let profiles = (0..table.profiles().len()).map(crate::layout::ProfileIndex);
-                    profiles.into_iter().any(|profile| {
-                        let memory = table.profile(profile).memory;
-                        let admitted = self.terms[&job].wish.admits(table, profile);
-                        let offered = self.scheduler.policy != Policy::Sequential || profile == table.full();
-                        memory >= self.needs[&job] && memory > had && admitted && offered
-                    })
-                };
-                let whole = self.fixed.is_empty() && self.foreign.iter().all(Vec::is_empty);
-                let plain = whole && !self.spoilt && self.scheduler.layouts.is_none();
-                assert!(
-                    !plain || !self.tables.iter().any(fits),
-                    "nobody is refused without need: {:?}",
-                    self.terms[&job]
-                );
+                self.check_refusal(job);
             }
-        }
-    }
-
-    fn granted(&mut self, job: JobId, slice: Incarnation) {
-        assert!(
-            !self.creating.contains(&slice) && !self.destroying.contains(&slice),
-            "it exists"
-        );
-        assert!(
-            self.leases.insert(slice, job).is_none(),
-            "no slice is leased twice"
-        );
-        assert!(
-            !self.running.contains_key(&job),
-            "no job has two slices at a time"
-        );
-        self.stuck.remove(&slice);
-        let memory = self.memory(slice);
-        assert!(memory >= self.needs[&job], "it holds the need");
-        assert!(
-            memory > self.outgrown.get(&job).copied().unwrap_or(0),
-            "it is larger than before"
-        );
-        let (gpu, slot) = self.slices[&slice];
-        let wish = &self.terms[&job].wish;
-        assert!(wish.admits(&self.tables[gpu.0], slot.0), "{wish:?} got {slot:?}");
-        self.check_order(job);
-        assert!(self.leave(job, true), "only a waiting job gets a slice");
-        self.running.insert(job, Some(slice));
-        self.ran.insert(job);
-        self.hold(job, Some(slice));
-        self.check_alone();
-    }
-
-    /// Where jobs are served in order: nobody overtakes one of his own lane, and nobody one of a higher level.
-    fn check_order(&self, job: JobId) {
-        if self.decides {
-            return;
-        }
-        for &other in &self.waiting {
-            let retold = self.retold.contains(&job) || self.retold.contains(&other);
-            if self.lane(other) == self.lane(job) && !retold {
-                assert!(
-                    self.in_lane(job) <= self.in_lane(other),
-                    "{other} is overtaken by {job}"
-                );
-            }
-            // The order is as of a second ago at most.
-            let (own, others) = (self.level(job, 0.0), self.level(other, 2.0));
-            assert!(
-                own >= others,
-                "{other} of level {others} is overtaken by {job} of {own}"
-            );
-        }
-    }
-
-    /// Who wants a GPU alone has it alone.
-    fn check_alone(&self) {
-        for (slice, job) in &self.leases {
-            if self.terms[job].wish != Wish::Exclusive {
-                continue;
-            }
-            let on = self.slices[slice].0;
-            let here = self.leases.keys().filter(|other| self.slices[other].0 == on);
-            assert_eq!(here.count(), 1, "{job} is alone on GPU {}", on.0);
-            assert!(self.foreign[on.0].is_empty());
-        }
-    }
-
-    /// What stands, foreign instances included, is a state of each GPU; users are charged for what they hold.
-    fn check(&self) {
-        for (index, table) in self.tables.iter().enumerate() {
-            let ours = self
-                .slices
-                .values()
-                .filter(|(on, _)| on.0 == index)
-                .map(|(_, slot)| *slot);
-            let all: Vec<Slot> = self.foreign[index].iter().copied().chain(ours).collect();
-            table.state_of(&all).unwrap();
-        }
-    }
-
-    /// The bill of each user is the sum over all that his jobs have held, faded.
-    fn check_bills(&self) {
-        let (at, used) = self.scheduler.used();
-        let tau = HALF_LIFE_S / std::f64::consts::LN_2;
-        for user in 0..3 {
-            let mine = self.uses.iter().filter(|one| one.user == user);
-            let own: f64 = mine
-                .map(|one| {
-                    let faded = |then: f64| (-(at - then) / tau).exp();
-                    one.part * tau * (faded(one.to.unwrap_or(at)) - faded(one.from))
-                })
-                .sum();
-            let told = used.get(&user).copied().unwrap_or(0.0);
-            assert!(
-                (own - told).abs() <= 2.0 * (1.0 + own * 1e-9),
-                "user {user} has had {own} and is charged {told}"
-            );
         }
     }
 
@@ -669,22 +497,6 @@ impl World {
         self.check();
         self.check_bills();
         self.check_queue();
-    }
-
-    fn check_queue(&self) {
-        let queue = self.scheduler.queue();
-        let all: BTreeSet<JobId> = queue.iter().copied().collect();
-        assert_eq!(all, self.waiting);
-        assert_eq!(all.len(), queue.len(), "each waits once");
-        if !self.decides {
-            for job in &queue {
-                assert!(!self.scheduler.why_waiting(*job).is_empty(), "there is a reason");
-            }
-        }
-        if !self.speaks {
-            let arrived: Vec<JobId> = self.waiting.iter().copied().collect();
-            assert_eq!(queue, arrived, "one user's jobs are in order of arrival");
-        }
     }
 
     /// Answers all that is under way, as by a driver that never fails.
