@@ -11,7 +11,7 @@
 //! gives the same numbers to the waiting jobs in another order.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use migm_shared::ids::JobId;
 
@@ -196,7 +196,7 @@ impl Scheduler {
         }
         entries.sort_by(Entry::by_level);
         let run = self.shares.run();
-        let mut turns: HashMap<u32, f64> = HashMap::new();
+        let mut turns: BTreeMap<u32, f64> = BTreeMap::new();
         for entry in &mut entries {
             let user = entry.lane.user;
             let next = turns

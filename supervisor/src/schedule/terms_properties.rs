@@ -204,3 +204,33 @@ fn a_user_who_comes_late_is_not_behind_the_long_queue_of_another() {
         assert!(others <= 8, "{name}: {others} of the long queue went before");
     }
 }
+
+/// A job of priority 0 behind an endless stream of priority 1 is of their level after an hour and above it after two: then it starts as soon as
+/// another has ended.
+#[test]
+fn a_low_priority_starts_within_hours_whatever_the_policy() {
+    for (name, scheduler) in policies() {
+        let mut clock = Clock::new(scheduler);
+        let urgent = job(18, 600, 2, 1);
+        (0..6).for_each(|_| drop(clock.arrive(&urgent)));
+        clock.settle();
+        let came = clock.world.now;
+        let patient = clock.arrive(&job(18, 600, 1, 0));
+        clock.settle();
+        let mut runs = 0;
+        while clock.world.waiting.contains(&patient) {
+            clock.arrive(&urgent);
+            clock.advance();
+            runs += 1;
+            assert!(runs < 1000, "{name}: it starves");
+        }
+        let waited = clock.world.now - came;
+        let run = 600.0 / 0.5_f64.sqrt();
+        println!("{name}: {runs} have ended before it starts after {waited:.0} s");
+        assert!(waited <= 2.0 * AGE_S + 2.0 * run, "{name}: {waited} s");
+        assert!(
+            waited >= AGE_S,
+            "{name}: those of a higher priority went first, {waited} s"
+        );
+    }
+}
