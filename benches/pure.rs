@@ -4,6 +4,7 @@
 
 mod gpus;
 
+use std::collections::VecDeque;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,7 +12,7 @@ use std::time::Instant;
 use migm_shared::ids::{Incarnation, JobId};
 use migm_supervisor::layout::{Goal, Rules, Table, base};
 use migm_supervisor::memory::{Method, Observation};
-use migm_supervisor::schedule::{Action, Event, GpuIndex, Need, Policy, Scheduler};
+use migm_supervisor::schedule::{Action, Event, GpuIndex, Need, Policy, Scheduler, Terms, Wish};
 
 fn measure(what: &str, times: usize, mut run: impl FnMut()) {
     let mut seconds: Vec<f64> = (0..times)
@@ -58,6 +59,13 @@ fn main() {
     measure("scheduler, 64 jobs from arrival to end", 100, || {
         black_box(run_batch(Arc::clone(&table)));
     });
+    for (what, users) in [
+        ("scheduler, 1,000 wait: one ends, one comes", 1),
+        ("the same, of four users and two priorities", 4),
+    ] {
+        let mut busy = Busy::new(&table, users);
+        measure(what, 2_000, || busy.turn());
+    }
     let mut predictor = Method::Migm.start();
     let mut x = 0.0;
     measure("forecast, one observation and its forecast", 10_000, || {
@@ -65,6 +73,68 @@ fn main() {
         predictor.observe(Observation::reserved_only(x, 2 << 30));
         black_box(predictor.forecast(Some(1e6)));
     });
+}
+
+/// Eight GPUs, each one job's, before which a thousand wait.
+struct Busy {
+    scheduler: Scheduler,
+    users: u32,
+    now: f64,
+    jobs: u64,
+    running: VecDeque<JobId>,
+}
+
+impl Busy {
+    fn new(table: &Arc<Table>, users: u32) -> Self {
+        let mut busy = Self {
+            scheduler: Scheduler::new(Policy::Sequential, Incarnation(1)),
+            users,
+            now: 0.0,
+            jobs: 0,
+            running: VecDeque::new(),
+        };
+        for gpu in 0..8 {
+            busy.step(Event::Gpu {
+                gpu: GpuIndex(gpu),
+                table: Arc::clone(table),
+                foreign: Vec::new(),
+            });
+        }
+        (0..1_008).for_each(|_| busy.arrive());
+        busy
+    }
+
+    fn step(&mut self, event: Event) {
+        for action in self.scheduler.step(self.now, event) {
+            match action {
+                Action::Create { slice, .. } => self.step(Event::Created { slice }),
+                Action::Grant { job, .. } => self.running.push_back(job),
+                _ => {}
+            }
+        }
+    }
+
+    fn arrive(&mut self) {
+        let job = JobId(self.jobs);
+        self.jobs += 1;
+        let number = u32::try_from(self.jobs).unwrap_or(0);
+        let terms = Terms {
+            user: number % self.users,
+            priority: i32::from(self.users > 1 && number % 7 == 0),
+            wish: Wish::Any,
+        };
+        self.step(Event::Terms { job, terms });
+        let need = Need::default();
+        self.step(Event::Arrived { job, need });
+    }
+
+    fn turn(&mut self) {
+        self.now += 1.0;
+        if let Some(job) = self.running.pop_front() {
+            self.step(Event::Ended { job, again: None });
+        }
+        self.arrive();
+    }
 }
 
 /// Jobs of an unknown need, each ended as soon as it has a slice; gives the number of actions.

@@ -25,7 +25,7 @@ use super::machine::{Order, Watched};
 use super::pace::Paces;
 use super::slices::{Origin, Slice, stranger};
 use super::soft::SoftLeases;
-use super::state::{SimulatedState, SliceRecord, State, Step};
+use super::state::{SimulatedState, SliceRecord, State, Step, Used};
 use super::trouble::Stuck;
 use crate::control::{About, JobState, Reply};
 use crate::schedule::policy::Choice;
@@ -245,6 +245,10 @@ impl Owner {
             .into_iter()
             .map(|record| (record.id, Job::recovered(record, now)))
             .collect();
+        let at = state.used.at.unwrap_or(now).min(now);
+        for (user, seconds) in state.used.by_user {
+            owner.step(at, Event::Used { user, seconds });
+        }
         owner.add_whole_gpus();
         owner.adopt_leases();
         owner.find_leases();
@@ -287,15 +291,21 @@ impl Owner {
         }
     }
 
-    /// Tells a fresh scheduler of all slices, then of the jobs that wait.
+    /// Tells a fresh scheduler of all slices, then of the jobs that wait. What users have had is told as of the time when it
+    /// was known, and slices as held since then.
     pub(super) fn feed(&mut self, now: f64) {
+        let (at, used) = self.scheduler.used();
+        let then = if used.is_empty() { now } else { at.min(now) };
         self.scheduler = scheduler(&self.settings, self.next_slice);
+        for (user, seconds) in used {
+            self.step(then, Event::Used { user, seconds });
+        }
         for index in 0..self.gpus.len() {
-            self.tell_gpu(index, now);
+            self.tell_gpu(index, then);
         }
         // Those that run on may have to move.
         for job in self.jobs.keys().copied().collect::<Vec<_>>() {
-            self.restrict(job, now);
+            self.restrict(job, then);
         }
         let there: Vec<Event> = self
             .slices
@@ -304,7 +314,7 @@ impl Owner {
             .map(|(number, slice)| Self::slice_event(*number, slice))
             .collect();
         for event in there {
-            self.step(now, event);
+            self.step(then, event);
         }
         for job in self.jobs.keys().copied().collect::<Vec<_>>() {
             self.tell_facts(job, now);
@@ -550,6 +560,7 @@ impl Owner {
                     .batch
                     .is_some_and(|batch| self.batches.contains_key(&batch))
         };
+        let (at, used) = self.scheduler.used();
         State {
             reconfigurations: self.reconfigurations,
             simulated: self.settings.own_simulated.clone(),
@@ -561,6 +572,10 @@ impl Owner {
                 .collect(),
             jobs: self.jobs.values().filter(kept).map(Job::record).collect(),
             batches: self.batches.values().map(Batch::record).collect(),
+            used: Used {
+                at: (!used.is_empty()).then_some(at),
+                by_user: used,
+            },
             ..State::fresh(self.next_job, self.next_slice, self.next_batch)
         }
     }

@@ -6,8 +6,9 @@
 //!
 //! It is not synced to the disk: it must outlive this process, not the kernel. With the kernel all instances
 //! and jobs are gone, and a file of an earlier boot, which might name what somebody else has made since, is
-//! known by its boot id and gives no more than numbers. So no frame ever waits for a disk.
+//! known by its boot id and gives no more than numbers and what users have had. So no frame ever waits for a disk.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -47,6 +48,19 @@ pub struct State {
     pub jobs: Vec<JobRecord>,
     /// Batches that have not ended, and ended ones that somebody may still ask for.
     pub batches: Vec<BatchRecord>,
+    /// What users have had of the GPUs.
+    #[serde(default)]
+    pub used: Used,
+}
+
+/// What users have had of the GPUs, as the scheduler told it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Used {
+    /// As of when, monotonic seconds; `None` for a time of an earlier boot.
+    pub at: Option<f64>,
+    /// GPU seconds by user id.
+    pub by_user: BTreeMap<u32, f64>,
 }
 
 /// A simulated GPU to find again.
@@ -195,7 +209,15 @@ impl State {
             return Ok(state);
         }
         tracing::info!("the state file is of an earlier boot: its slices and jobs are gone");
-        Ok(Self::fresh(state.next_job, state.next_slice, state.next_batch))
+        // A new boot is no amnesty. How long ago that was is not known by this boot's clock.
+        let used = Used {
+            at: None,
+            ..state.used
+        };
+        Ok(Self {
+            used,
+            ..Self::fresh(state.next_job, state.next_slice, state.next_batch)
+        })
     }
 
     /// No slices and no jobs, with numbers to go on from.
@@ -264,6 +286,8 @@ mod tests {
             step: Step::Creating,
             uuid: None,
         });
+        state.used.at = Some(12.25);
+        state.used.by_user.insert(1000, 0.1);
         state.write(&path).unwrap();
         assert_eq!(State::read(&path).unwrap(), state);
         assert!(!state.is_empty());
@@ -271,11 +295,13 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_an_earlier_boot_names_no_slices_and_keeps_the_numbers() {
+    fn a_file_of_an_earlier_boot_names_no_slices_and_keeps_the_numbers_and_the_bills() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state.json");
         let mut state = State::fresh(5, 6, 7);
         state.boot = "another".into();
+        state.used.at = Some(1e6);
+        state.used.by_user.insert(1000, 7.5);
         state.slices.push(SliceRecord {
             slice: Incarnation(4),
             gpu_uuid: "GPU-1".into(),
@@ -287,7 +313,9 @@ mod tests {
             uuid: None,
         });
         state.write(&path).unwrap();
-        assert_eq!(State::read(&path).unwrap(), State::fresh(5, 6, 7));
+        let mut kept = State::fresh(5, 6, 7);
+        kept.used.by_user.insert(1000, 7.5);
+        assert_eq!(State::read(&path).unwrap(), kept);
     }
 
     #[test]

@@ -70,9 +70,11 @@ impl Scheduler {
             }
             Choice::Wait => false,
             Choice::Never { reason } => {
-                self.queue.remove(&arrival);
+                self.leave_queue(arrival, false);
                 self.forget(job);
                 actions.push(Action::Refuse { job, reason });
+                // Another is the first of its lane now.
+                self.rank();
                 true
             }
         }
@@ -118,6 +120,7 @@ impl Scheduler {
     /// Leases from the front of the queue while the front has a slice that exists.
     fn grant_in_order(&mut self, actions: &mut Vec<Action>) {
         while let Some(mut first) = self.queue.first_entry() {
+            let place = *first.key();
             let waiting = first.get_mut();
             let job = waiting.job;
             let ready = waiting.seat.take_if(|seat| {
@@ -129,7 +132,7 @@ impl Scheduler {
             let Some(Seat { slice, reason }) = ready else {
                 return;
             };
-            first.remove();
+            self.leave_queue(place, true);
             if let Some(held) = self.slices.get_mut(&slice) {
                 held.state = SliceState::Busy(job);
                 held.stuck = false;
@@ -139,6 +142,7 @@ impl Scheduler {
                 known.moving = false;
             }
             actions.extend(self.grant_lease(slice));
+            self.charge(job);
             actions.push(Action::Grant { job, slice, reason });
         }
     }
@@ -167,7 +171,8 @@ impl Scheduler {
         let table = &self.gpus[&slice.gpu].table;
         let memory = Bytes(table.profile(slice.profile).memory);
         let need = need_in_words(waiting);
-        format!("{need}: {} with {memory}, {how}", table.named(slice.slot()))
+        let wish = self.wish_in_words(waiting.job);
+        format!("{need}{wish}: {} with {memory}, {how}", table.named(slice.slot()))
     }
 }
 

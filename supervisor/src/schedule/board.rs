@@ -209,8 +209,10 @@ impl Desk<'_> {
 pub struct Candidate<'a> {
     /// Which.
     pub job: JobId,
-    /// Its place in the order of arrival.
+    /// Its place in the queue: the number of its arrival, where users and priorities do not differ.
     pub order: u64,
+    /// How many of the levels of priority on the board are above its own.
+    pub level: u32,
     /// Device bytes; 0 when unknown.
     pub need: u64,
     /// Memory of the largest slice that it outgrew.
@@ -246,8 +248,10 @@ pub struct Board<'a> {
     pub now: f64,
     /// By index.
     pub gpus: Vec<Desk<'a>>,
-    /// In order of arrival.
+    /// In the order of the queue.
     pub waiting: Vec<Candidate<'a>>,
+    /// Not all that wait are shown: the first has been passed too often.
+    pub partial: bool,
     /// Some job may use some GPUs only.
     pub restricted: bool,
 }

@@ -96,7 +96,7 @@ impl Scheduler {
         if !self.may_use(job.job, gpu) {
             return Vec::new();
         }
-        let mut fit: Vec<ProfileIndex> = self.allowed(gpu, job.need.device_bytes);
+        let mut fit: Vec<ProfileIndex> = self.allowed(gpu, job.job, job.need.device_bytes);
         fit.retain(|&profile| table.profile(profile).memory > job.outgrown);
         fit.retain(|&profile| self.can_ever(gpu, profile));
         let least = fit.first().map(|&profile| table.profile(profile).memory);
@@ -104,17 +104,28 @@ impl Scheduler {
         fit
     }
 
-    /// Profiles of the GPU that the policy admits and that hold `bytes`, tightest first.
-    fn allowed(&self, gpu: GpuIndex, bytes: u64) -> Vec<ProfileIndex> {
+    /// Profiles of the GPU that the policy and the job's user admit and that hold `bytes`, tightest first.
+    fn allowed(&self, gpu: GpuIndex, job: JobId, bytes: u64) -> Vec<ProfileIndex> {
         let table = &self.gpus[&gpu].table;
+        let wish = self.terms.wish(job);
         let mut fit = table.tightest(bytes);
-        if self.policy == Policy::Sequential {
-            fit.retain(|&profile| profile == table.full());
-        }
-        if let Some(offered) = &self.gpus[&gpu].offered {
-            fit.retain(|profile| offered.contains(profile));
-        }
+        fit.retain(|&profile| self.is_offered(gpu, profile) && wish.admits(table, profile));
         fit
+    }
+
+    /// Whether the policy gives slices of this profile at all.
+    fn is_offered(&self, gpu: GpuIndex, profile: ProfileIndex) -> bool {
+        let used = |offered: &Vec<ProfileIndex>| offered.contains(&profile);
+        let gpu = &self.gpus[&gpu];
+        (self.policy != Policy::Sequential || profile == gpu.table.full())
+            && gpu.offered.as_ref().is_none_or(used)
+    }
+
+    /// Profiles of the GPU that the policy gives.
+    pub(super) fn offered(&self, gpu: GpuIndex) -> Vec<ProfileIndex> {
+        let mut all = self.gpus[&gpu].table.tightest(0);
+        all.retain(|&profile| self.is_offered(gpu, profile));
+        all
     }
 
     /// Whether a slice of this profile is there to stay or could be made if every job of ours had ended.
@@ -306,10 +317,11 @@ impl Scheduler {
             (need, had) if had >= need => format!("needs more than the {} it had", Bytes(had)),
             (need, _) => format!("needs {}", Bytes(need)),
         };
+        let wanted = wanted + &self.wish_in_words(job.job);
         let mut largest: Option<(u64, &str)> = None;
         let mut hindered = Vec::new();
         for (&gpu, state) in self.gpus.iter().filter(|(gpu, _)| self.may_use(job.job, **gpu)) {
-            for profile in self.allowed(gpu, 0) {
+            for profile in self.allowed(gpu, job.job, 0) {
                 let kind = state.table.profile(profile);
                 if self.can_ever(gpu, profile) {
                     if largest.is_none_or(|(most, _)| kind.memory > most) {
@@ -327,11 +339,13 @@ impl Scheduler {
         }
         let shared = self.largest_lease(job.job).map(|most| (most, "a soft slice"));
         let largest = largest.max(shared);
+        let no_such = self.why_no_such(job);
         let offer = match largest {
             Some((memory, name)) => format!(
                 "the largest slice to be had here is {name} with {}",
                 Bytes(memory)
             ),
+            None if no_such.is_some() => no_such.unwrap_or_default(),
             None if self.restricted.contains_key(&job.job) => {
                 "no slice can be had on the GPUs that it may use".to_owned()
             }
@@ -378,7 +392,7 @@ impl Scheduler {
             .largest_lease(job)
             .is_some_and(|most| most > had && most >= need);
         soft || gpus.into_iter().any(|(&gpu, state)| {
-            let fit = self.allowed(gpu, need);
+            let fit = self.allowed(gpu, job, need);
             fit.iter()
                 .any(|&profile| state.table.profile(profile).memory > had && self.can_ever(gpu, profile))
         })

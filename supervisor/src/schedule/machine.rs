@@ -8,8 +8,11 @@ use migm_shared::units::Bytes;
 
 use super::gpu::Gpu;
 use super::planned::Planned;
+use super::rank::Lanes;
+use super::shares::Shares;
+use super::terms::{Book, Lane};
 use super::worth::Kind;
-use super::{Action, Event, Facts, GpuIndex, Need, Policy, Slice, SliceState, Terms};
+use super::{Action, Event, Facts, GpuIndex, Need, Policy, Slice, SliceState};
 use crate::layout::{Slot, StateIndex, Table};
 
 /// The scheduler of one node. Deterministic: the same events at the same times give the same actions.
@@ -20,13 +23,20 @@ pub struct Scheduler {
     /// What places are worth, one for all GPUs with the same table.
     pub(super) kinds: Vec<Kind>,
     pub(super) slices: BTreeMap<Incarnation, Slice>,
-    /// By arrival: a job that goes on keeps its number, so it comes before all that never ran.
+    /// By place. With one user and one priority a place is the number of the arrival: a job that goes on keeps its number, so
+    /// it comes before all that never ran. Else places change hands (`rank`).
     pub(super) queue: BTreeMap<u64, Waiting>,
     pub(super) jobs: HashMap<JobId, Known>,
     /// The GPUs that a job may use, where not all.
     pub(super) restricted: HashMap<JobId, BTreeSet<GpuIndex>>,
     /// What users ask for, where it was said.
-    pub(super) terms: HashMap<JobId, Terms>,
+    pub(super) terms: Book,
+    /// Who waits, by user and priority.
+    pub(super) lanes: Lanes,
+    /// What users have had.
+    pub(super) shares: Shares,
+    /// The time of this step.
+    pub(super) now: f64,
     /// The state in which each create under way was planned.
     pub(super) planned_in: HashMap<Incarnation, StateIndex>,
     /// Where a decider decides; else jobs are served in order.
@@ -47,6 +57,13 @@ pub(super) struct Waiting {
     pub(super) seat: Option<Seat>,
     /// For policies that weigh time.
     pub(super) facts: Option<Arc<Facts>>,
+    /// The number of its first arrival.
+    pub(super) came: u64,
+    /// It has run and comes first, where jobs are served in order.
+    pub(super) goes_on: bool,
+    pub(super) lane: Lane,
+    /// Its priority, and what it has gained by waiting.
+    pub(super) level: i64,
 }
 
 /// The slice that a waiting job will get.
@@ -59,7 +76,10 @@ pub(super) struct Seat {
 /// A job that waits or runs.
 #[derive(Debug)]
 pub(super) struct Known {
+    /// Its place in the queue, or the one that it had there.
     pub(super) arrival: u64,
+    /// The number of its first arrival.
+    came: u64,
     pub(super) holds: Option<Incarnation>,
     pub(super) moving: bool,
     outgrown: u64,
@@ -78,7 +98,10 @@ impl Scheduler {
             queue: BTreeMap::new(),
             jobs: HashMap::new(),
             restricted: HashMap::new(),
-            terms: HashMap::new(),
+            terms: Book::default(),
+            lanes: Lanes::default(),
+            shares: Shares::default(),
+            now: 0.0,
             planned_in: HashMap::new(),
             planned: None,
             soft: super::soft::Pools::default(),
@@ -92,6 +115,7 @@ impl Scheduler {
     pub fn step(&mut self, now: f64, event: Event) -> Vec<Action> {
         let mut actions = Vec::new();
         let mut read = None;
+        self.now = now;
         match event {
             Event::Gpu { gpu, table, foreign } => self.announced(gpu, table, foreign),
             Event::Slice {
@@ -133,8 +157,10 @@ impl Scheduler {
             Event::Restricted { job, gpus } => {
                 self.restricted.insert(job, gpus.into_iter().collect());
             }
-            Event::Terms { job, terms } => {
-                self.terms.insert(job, terms);
+            Event::Terms { job, terms } => self.set_terms(job, terms),
+            Event::Used { user, seconds } => {
+                self.shares.tell(now, user, seconds);
+                self.lanes.touch();
             }
             Event::Facts { job, facts } => {
                 if let Some(planned) = &mut self.planned {
@@ -157,14 +183,20 @@ impl Scheduler {
             Event::Vanished { slice } => self.gone(slice),
             Event::Lost { gpu } => self.lost(gpu),
             Event::Tick => self.tick(now),
-            // No news and no time that must pass: nothing is decided, and no GPU read again.
-            Event::Settled if !self.has_news() => return actions,
-            Event::Settled => self.ask_decider(now, &mut actions),
+            Event::Settled => {
+                self.rank();
+                if !self.has_news() {
+                    // No time that must pass either: nothing is decided, and no GPU read again.
+                    return actions;
+                }
+                self.ask_decider(now, &mut actions);
+            }
         }
         if self.planned.is_some() {
             self.pursue(now, &mut actions);
             self.serve_shared(&mut actions);
         } else {
+            self.rank();
             self.serve(&mut actions);
         }
         self.look(read, &mut actions);
@@ -223,12 +255,14 @@ impl Scheduler {
         let arrival = self.draw_arrival();
         let known = Known {
             arrival,
+            came: arrival,
             holds: Some(slice),
             moving: false,
             outgrown: 0,
             note: None,
         };
         self.jobs.insert(job, known);
+        self.charge(job);
     }
 
     fn draw_arrival(&mut self) -> u64 {
@@ -244,8 +278,9 @@ impl Scheduler {
     /// The job is over.
     pub(super) fn forget(&mut self, job: JobId) {
         self.jobs.remove(&job);
+        self.charge(job);
         self.restricted.remove(&job);
-        self.terms.remove(&job);
+        self.terms.forget(job);
         if let Some(planned) = &mut self.planned {
             planned.over(job);
         }
@@ -258,16 +293,17 @@ impl Scheduler {
         let arrival = self.draw_arrival();
         let known = Known {
             arrival,
+            came: arrival,
             holds: None,
             moving: false,
             outgrown: 0,
             note: None,
         };
         self.jobs.insert(job, known);
-        self.enqueue(arrival, job, need, 0);
+        self.enqueue(arrival, job, need, 0, false);
     }
 
-    fn enqueue(&mut self, arrival: u64, job: JobId, need: Need, outgrown: u64) {
+    fn enqueue(&mut self, arrival: u64, job: JobId, need: Need, outgrown: u64, ran: bool) {
         if let Some(planned) = &mut self.planned {
             planned.waits(job);
         }
@@ -278,19 +314,26 @@ impl Scheduler {
             .max(outgrown.saturating_add(u64::from(outgrown > 0)));
         let whole = self.policy == Policy::Sequential;
         // Deciders place by themselves.
-        if self.planned.is_none() {
+        let in_order = self.planned.is_none();
+        if in_order {
+            let wish = self.terms.wish(job);
             self.kinds
                 .iter_mut()
-                .for_each(|kind| kind.wanted(Bytes(least), whole));
+                .for_each(|kind| kind.wanted(Bytes(least), whole, wish));
         }
+        let lane = self.terms.lane(job);
         let waiting = Waiting {
             job,
             need,
             outgrown,
             seat: None,
             facts: self.planned.as_ref().and_then(|planned| planned.known(job)),
+            came: self.jobs.get(&job).map_or(arrival, |known| known.came),
+            goes_on: in_order && ran,
+            lane,
+            level: i64::from(lane.priority),
         };
-        self.queue.insert(arrival, waiting);
+        self.join_queue(arrival, waiting);
     }
 
     /// With `outgrew`, the slice that the job had was too small for it.
@@ -310,6 +353,7 @@ impl Scheduler {
             had = self.gpus[&on].table.profile(slice.profile).memory;
             self.changed(on);
         }
+        self.charge(job);
         let Some(need) = again else {
             self.forget(job);
             return;
@@ -323,10 +367,10 @@ impl Scheduler {
         known.moving = false;
         known.note = None;
         let (arrival, outgrown) = (known.arrival, known.outgrown);
-        self.enqueue(arrival, job, need, outgrown);
-        if outgrew && let Some(planned) = &mut self.planned {
-            // A place promised for the former need may be too small for this one.
-            planned.drop_seat(job);
+        self.enqueue(arrival, job, need, outgrown, true);
+        // A place promised for the former need may be too small for this one.
+        if outgrew || !self.has_large_enough_seat(job, need, outgrown) {
+            self.drop_seat(job);
         }
     }
 
@@ -340,7 +384,7 @@ impl Scheduler {
             return;
         }
         self.unseat_from(arrival);
-        self.queue.remove(&arrival);
+        self.leave_queue(arrival, false);
         self.forget(job);
     }
 
@@ -356,6 +400,7 @@ impl Scheduler {
         let memory = table.profile(slice.profile).memory;
         let name = table.named(slice.slot());
         let larger = self.could_hold(job, need.device_bytes, memory);
+        let wish = self.wish_in_words(job);
         let Some(known) = self.jobs.get_mut(&job) else {
             return;
         };
@@ -377,7 +422,7 @@ impl Scheduler {
             });
         } else {
             // A running job is not given up on a forecast: it may be wrong.
-            known.note = Some(format!("{reason}; no slice here holds it, so it stays"));
+            known.note = Some(format!("{reason}; no slice here holds it{wish}, so it stays"));
         }
     }
 
@@ -460,6 +505,7 @@ impl Scheduler {
                     known.holds = None;
                     known.note = Some("its slice has gone".to_owned());
                 }
+                self.charge(job);
             }
             SliceState::Idle | SliceState::Destroying | SliceState::Creating(None) => {}
         }
@@ -481,6 +527,7 @@ impl Scheduler {
             };
             known.holds = None;
             let arrival = known.arrival;
+            self.charge(job);
             if self.queue.contains_key(&arrival) {
                 self.unseat_from(arrival);
             }

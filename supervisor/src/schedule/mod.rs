@@ -2,17 +2,18 @@
 //!
 //! One job's way through it:
 //!
-//! 1. [`Event::Arrived`] puts the job into the queue, which is in order of arrival.
+//! 1. [`Event::Arrived`] puts the job into the queue: in order of arrival, but for what [`Event::Terms`] says of users and
+//!    priorities (`rank`).
 //! 2. The first job without a slice is assigned one: an idle slice of the tightest profile that holds its
 //!    need, else one that is created where the fewest jobs to come are lost for it ([`Action::Create`]; before the
 //!    demand is known, where most full layouts stay in reach), idle slices
 //!    of ours being destroyed for it where they must ([`Action::Destroy`]; the create follows when they are
 //!    gone). When neither can be had, it waits for running jobs, and so do all behind it.
-//! 3. [`Action::Grant`] leases the slice. Grants are given strictly in order of arrival: no job overtakes
+//! 3. [`Action::Grant`] leases the slice. Grants are given strictly in the order of the queue: no job overtakes
 //!    another, not even by the time that a create takes.
 //! 4. [`Event::Forecast`] may say that the job will need more than its slice: [`Action::Move`].
 //! 5. [`Event::Ended`] frees the slice. A job that goes on keeps its place in the order of arrival, which
-//!    is in front of every job that never had a slice, and never gets a slice of its former size again.
+//!    is in front of every job of no higher priority that never had a slice, and never gets a slice of its former size again.
 //!
 //! It reads no clock and does no I/O; the daemon drives it in real time. Slices live here as the scheduler
 //! knows them; the daemon maps each [`Incarnation`] to NVML's objects.
@@ -34,16 +35,26 @@ mod planned_properties;
 pub mod policy;
 #[cfg(test)]
 mod properties;
+mod rank;
+mod shares;
 pub mod soft;
 pub mod speed;
+mod terms;
+#[cfg(test)]
+mod terms_properties;
 #[cfg(test)]
 mod tests;
 mod view;
+mod weigh;
+#[cfg(test)]
+mod world;
 mod worth;
 
 pub use board::{Board, Candidate, Decider, Desk, Facts, Held, Order, share};
 pub use machine::Scheduler;
 pub use policy::{PolicyName, UnknownPolicy};
+pub use rank::AGE_S;
+pub use shares::HALF_LIFE_S;
 
 /// Index of a GPU on this node.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Ord, PartialOrd, Hash)]
@@ -73,9 +84,10 @@ pub enum Wish {
     /// Any that holds it.
     #[default]
     Any,
-    /// Of this profile only, by the driver's name (`1g.5gb`).
+    /// Of this profile only, by the driver's name (`1g.5gb`): a job that outgrows it is refused, not moved.
     Profile(String),
-    /// A whole GPU, with nobody beside it.
+    /// A whole GPU, with no other job of ours beside it: the profile that leaves no room for another, or a lease on all that a
+    /// shared GPU has.
     Exclusive,
 }
 
@@ -183,7 +195,14 @@ pub enum Event {
         /// What is asked for.
         terms: Terms,
     },
-    /// A job joins the end of the queue.
+    /// What a user had had of the GPUs by now: as [`Scheduler::used`] told it before a restart.
+    Used {
+        /// Who: a user id.
+        user: u32,
+        /// GPU seconds.
+        seconds: f64,
+    },
+    /// A job joins the queue.
     Arrived {
         /// Which.
         job: JobId,

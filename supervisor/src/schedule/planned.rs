@@ -20,7 +20,8 @@ use migm_shared::ids::{Incarnation, JobId};
 use super::assign::need_in_words;
 use super::board::{Board, Candidate, Decider, Desk, Facts, Held, Order};
 use super::machine::Scheduler;
-use super::{Action, GpuIndex, Slice, SliceState};
+use super::weigh::Told;
+use super::{Action, GpuIndex, Need, Slice, SliceState};
 use crate::layout::{ProfileIndex, Slot, StateIndex, Table};
 
 mod shared;
@@ -28,7 +29,7 @@ mod shared;
 mod tests;
 mod words;
 
-/// So many jobs that came later may start while a job is the first in the queue: then it is the only one that the
+/// So many jobs that stand behind it may start while a job is the first in the queue: then it is the only one that the
 /// decider is shown until it has a slot. Batches that wait alone are planned as a whole and are spared this.
 pub(super) const PASSED_AT_MOST: u32 = 200;
 
@@ -41,8 +42,8 @@ pub(super) struct Planned {
     runs: HashMap<JobId, Run>,
     seats: BTreeMap<JobId, Promise>,
     refused: BTreeSet<(GpuIndex, Slot)>,
-    /// The first in the queue by its place, and how many later ones have started since it is.
-    first: (u64, u32),
+    /// The first in the queue, and how many of those behind it have started since it is.
+    first: (Option<JobId>, u32),
     /// Something has changed since the decider was asked last.
     changed: bool,
 }
@@ -76,7 +77,7 @@ static NOTHING_KNOWN: LazyLock<Facts> = LazyLock::new(|| Facts {
 });
 
 impl Planned {
-    fn facts(&self, job: JobId) -> &Facts {
+    pub(super) fn facts(&self, job: JobId) -> &Facts {
         self.facts.get(&job).map_or(&*NOTHING_KNOWN, |facts| facts)
     }
 
@@ -174,7 +175,7 @@ impl Scheduler {
             runs: HashMap::new(),
             seats: BTreeMap::new(),
             refused: BTreeSet::new(),
-            first: (0, 0),
+            first: (None, 0),
             changed: false,
         });
         scheduler
@@ -202,9 +203,12 @@ impl Scheduler {
 
     /// Jobs that no slice of this node can ever hold leave the queue.
     fn refuse_hopeless(&mut self, planned: &mut Planned, actions: &mut Vec<Action>) {
-        let largest = self.gpus.values().map(|gpu| {
-            let profiles = gpu.table.profiles().iter().map(|profile| profile.memory);
-            profiles.max().unwrap_or(0)
+        let largest = self.gpus.iter().map(|(&on, gpu)| {
+            let offered = self.offered(on).into_iter();
+            offered
+                .map(|profile| gpu.table.profile(profile).memory)
+                .max()
+                .unwrap_or(0)
         });
         let Some(largest) = largest.max() else {
             return;
@@ -218,7 +222,8 @@ impl Scheduler {
             && !self.slices.values().any(|slice| slice.fixed || slice.stuck);
         let hopeless = |job: JobId, need: u64, outgrown: u64| {
             let large = need > largest || outgrown >= largest;
-            (large || !plain) && !self.could_hold(job, need, outgrown)
+            let looked_at = large || !plain || *self.terms.wish(job) != super::Wish::Any;
+            looked_at && !self.could_hold(job, need, outgrown)
         };
         let gone: Vec<u64> = self
             .queue
@@ -228,7 +233,7 @@ impl Scheduler {
             .collect();
         for arrival in gone {
             let reason = self.why_never(&self.queue[&arrival]);
-            if let Some(waiting) = self.queue.remove(&arrival) {
+            if let Some(waiting) = self.leave_queue(arrival, false) {
                 planned.over(waiting.job);
                 self.forget(waiting.job);
                 actions.push(Action::Refuse {
@@ -241,7 +246,11 @@ impl Scheduler {
 
     /// Turns an order into a seat, if it can be.
     fn promise(&mut self, planned: &mut Planned, order: Order, actions: &mut Vec<Action>) {
-        if !self.may_use(order.job, order.gpu) {
+        let may = match order.slot {
+            Some((profile, _)) => self.may_have(order.job, order.gpu, profile),
+            None => true,
+        };
+        if !may {
             return;
         }
         let Some(known) = self.jobs.get_mut(&order.job) else {
@@ -392,6 +401,21 @@ impl Scheduler {
         });
     }
 
+    /// Whether what a job is promised, if anything, holds it.
+    pub(super) fn has_large_enough_seat(&self, job: JobId, need: Need, outgrown: u64) -> bool {
+        let seat = self.planned.as_ref().and_then(|planned| planned.seats.get(&job));
+        seat.is_none_or(|seat| {
+            let memory = self.gpus[&seat.gpu].table.profile(seat.slot.0).memory;
+            memory >= need.device_bytes && memory > outgrown
+        })
+    }
+
+    pub(super) fn drop_seat(&mut self, job: JobId) {
+        if let Some(planned) = &mut self.planned {
+            planned.drop_seat(job);
+        }
+    }
+
     /// A running job needs so much, as far as known now: no order gives it less.
     pub(super) fn needs(&mut self, job: JobId, bytes: u64) {
         let Some(planned) = &mut self.planned else { return };
@@ -437,18 +461,18 @@ impl Scheduler {
             .facts(job)
             .speed(kind, &self.gpus[&seat.gpu].table, seat.slot.0);
         let mut reason = seat.reason.clone();
-        if let Some(known) = self.jobs.get_mut(&job) {
-            let waited = self.queue.remove(&known.arrival);
+        if let Some(place) = self.jobs.get(&job).map(|known| known.arrival) {
+            let waited = self.leave_queue(place, true);
             if let Some(waited) = &waited {
                 reason = format!("{}: {reason}", need_in_words(waited));
             }
-            if let Some((&first, _)) = self.queue.first_key_value() {
-                let passed = if planned.first.0 == first {
+            if let Some((&first, waiting)) = self.queue.first_key_value() {
+                let passed = if planned.first.0 == Some(waiting.job) {
                     planned.first.1
                 } else {
                     0
                 };
-                planned.first = (first, passed + u32::from(known.arrival > first));
+                planned.first = (Some(waiting.job), passed + u32::from(place > first));
             }
             let run = Run {
                 since: now,
@@ -460,9 +484,12 @@ impl Scheduler {
                 outgrown: waited.as_ref().map_or(0, |waiting| waiting.outgrown),
             };
             planned.runs.insert(job, run);
+        }
+        if let Some(known) = self.jobs.get_mut(&job) {
             known.holds = Some(slice);
             known.moving = false;
         }
+        self.charge(job);
         if let Some(held) = self.slices.get_mut(&slice) {
             held.state = SliceState::Busy(job);
             held.stuck = false;
@@ -494,12 +521,13 @@ impl Planned {
     /// Builds the board and asks the decider.
     fn ask(&mut self, scheduler: &Scheduler, now: f64) -> Vec<Order> {
         let mut decider = std::mem::replace(&mut self.decider, Box::new(Absent));
-        let orders = decider.decide(&self.board(scheduler, now));
+        let told = scheduler.told(self);
+        let orders = decider.decide(&self.board(scheduler, &told, now));
         self.decider = decider;
         orders
     }
 
-    fn board<'a>(&'a self, scheduler: &'a Scheduler, now: f64) -> Board<'a> {
+    fn board<'a>(&'a self, scheduler: &'a Scheduler, told: &'a Told, now: f64) -> Board<'a> {
         let mut gpus: Vec<Desk<'a>> = Vec::with_capacity(scheduler.gpus.len());
         let mut place: Vec<usize> = Vec::new();
         for (&gpu, state) in &scheduler.gpus {
@@ -524,7 +552,7 @@ impl Planned {
                     let moving = scheduler.jobs.get(&job).is_some_and(|known| known.moving);
                     // What moves away is no longer in the way: its seat holds the new place.
                     if !moving || !self.seats.contains_key(&job) {
-                        desk.held.push(self.held(slice.slot(), job, now, !moving));
+                        desk.held.push(self.held(told, slice.slot(), job, now, !moving));
                     }
                 }
                 SliceState::Idle if slice.fixed || slice.stuck => desk.lasting.push(slice.slot()),
@@ -534,7 +562,7 @@ impl Planned {
             }
         }
         for (&job, seat) in &self.seats {
-            let held = self.held(seat.slot, job, now, false);
+            let held = self.held(told, seat.slot, job, now, false);
             gpus[place[seat.gpu.0]].held.push(held);
         }
         for &(gpu, slot) in &self.refused {
@@ -552,7 +580,10 @@ impl Planned {
             order,
             need: waiting.need.device_bytes,
             outgrown: waiting.outgrown,
-            facts: waiting.facts.as_deref().unwrap_or(&NOTHING_KNOWN),
+            level: told.below(waiting.level),
+            facts: told
+                .facts(waiting.job)
+                .unwrap_or_else(|| waiting.facts.as_deref().unwrap_or(&NOTHING_KNOWN)),
             only: if restricted {
                 scheduler.restricted.get(&waiting.job)
             } else {
@@ -560,20 +591,24 @@ impl Planned {
             },
         });
         let mut waiting: Vec<Candidate<'_>> = waiting.collect();
-        let due = |first: &Candidate<'_>| first.order == self.first.0 && self.first.1 >= PASSED_AT_MOST;
-        if waiting.first().is_some_and(due) && !waiting.iter().all(|candidate| candidate.facts.in_batch) {
+        let due = |first: &Candidate<'_>| Some(first.job) == self.first.0 && self.first.1 >= PASSED_AT_MOST;
+        let partial = waiting.first().is_some_and(due)
+            && waiting.len() > 1
+            && !waiting.iter().all(|candidate| candidate.facts.in_batch);
+        if partial {
             waiting.truncate(1);
         }
         Board {
             now,
             gpus,
             waiting,
+            partial,
             restricted,
         }
     }
 
-    fn held(&self, slot: Slot, job: JobId, now: f64, runs: bool) -> Held<'_> {
-        let facts = self.facts(job);
+    fn held<'a>(&'a self, told: &'a Told, slot: Slot, job: JobId, now: f64, runs: bool) -> Held<'a> {
+        let facts = told.facts(job).unwrap_or_else(|| self.facts(job));
         let run = self.runs.get(&job);
         let ran = run.map_or(0.0, |run| now - run.granted);
         let done = run.map_or(0.0, |run| (now - run.since).max(0.0) * run.speed);

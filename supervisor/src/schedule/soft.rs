@@ -4,7 +4,8 @@
 //!    while a job waits for one or wants to grow, [`Action::Look`] asks for a reading, and the decision is made
 //!    when [`Event::Room`](super::Event::Room) brings it. No reading serves two decisions that are apart in time.
 //! 2. A waiting job that no slice of a MIG GPU can serve at once gets a lease of exactly what it needs, or, where
-//!    that is not known, of the GPU's first size: on the GPU with the fewest leases, of these with the most room.
+//!    that is not known, of the GPU's first size: on the GPU with the fewest leases, of these with the most room. One whose user
+//!    wants it alone gets all that an unleased GPU has, and nobody joins it.
 //!    [`Action::Lease`] comes right before its [`Action::Grant`].
 //! 3. [`Event::Raise`](super::Event::Raise) and [`Event::Forecast`](super::Event::Forecast) make a lease grow: [`Action::Grow`], in whole grains where there is room
 //!    for that, else by what is needed. Those that run come before those that wait.
@@ -157,6 +158,15 @@ impl Pools {
         }
     }
 
+    /// The part of what leases on its GPU can have that a lease has; all of it while that is not known.
+    pub(super) fn part(&self, slice: Incarnation) -> f64 {
+        let mut pools = self.0.values();
+        let found = pools.find_map(|pool| Some((pool.last?.most, pool.leases.get(&slice)?.bytes)));
+        #[expect(clippy::cast_precision_loss, reason = "a part of a GPU")]
+        let part = found.map_or(1.0, |(most, bytes)| bytes as f64 / most.max(1) as f64);
+        part.min(1.0)
+    }
+
     /// Whether a lease is kept for a waiting job.
     pub(super) fn is_kept(&self, slice: Incarnation) -> bool {
         let mut pools = self.0.values();
@@ -212,6 +222,15 @@ impl Scheduler {
             // Nobody is moved because the driver did not answer.
             pool.wishes.values_mut().for_each(|wish| wish.forecast = false);
         }
+        let known = self
+            .soft
+            .0
+            .get(&gpu)
+            .filter(|pool| pool.last.map(|last| last.most) != Some(before));
+        let jobs = known.into_iter().flat_map(|pool| pool.leases.values());
+        for job in jobs.map(|lease| lease.job).collect::<Vec<_>>() {
+            self.charge(job);
+        }
         self.grow(now, gpu, actions);
         self.make_room(gpu, actions);
     }
@@ -256,11 +275,16 @@ impl Scheduler {
             .filter(|(gpu, _)| self.may_use(waiting.job, **gpu))
         {
             let want = lease_for(waiting, pool);
-            if !pool.could_hold(want) {
+            if !self.may_share(waiting.job) || !pool.could_hold(want) {
                 continue;
             }
             offer = Offer::Later;
-            if pool.room.is_some() && want <= pool.free() {
+            if pool.room.is_some() && want <= pool.free() && self.may_join(waiting.job, pool) {
+                // Who wants to be alone gets all there is.
+                let want = match self.terms.is_exclusive(waiting.job) {
+                    true => pool.free(),
+                    false => want,
+                };
                 let rank = (
                     std::cmp::Reverse(pool.leases.len()),
                     pool.free(),
@@ -276,6 +300,18 @@ impl Scheduler {
             Some((_, gpu, want)) => Offer::Now(gpu, want),
             None => offer,
         }
+    }
+
+    /// Whether a soft slice can be what the job's user asks for: a profile is a slice of a MIG GPU.
+    fn may_share(&self, job: JobId) -> bool {
+        !matches!(self.terms.wish(job), super::Wish::Profile(_))
+    }
+
+    /// Whether a job may be beside those on a GPU: nobody is beside one that wants to be alone.
+    fn may_join(&self, job: JobId, pool: &Pool) -> bool {
+        let alone = self.terms.is_exclusive(job);
+        let mut others = pool.leases.values();
+        !others.any(|lease| alone || self.terms.is_exclusive(lease.job))
     }
 
     fn is_looking(&self, job: JobId) -> bool {
@@ -311,7 +347,7 @@ impl Scheduler {
             .0
             .iter()
             .filter(|(gpu, pool)| {
-                let waits = first.is_some_and(|job| self.may_use(job, **gpu));
+                let waits = first.is_some_and(|job| self.may_use(job, **gpu) && self.may_share(job));
                 Some(**gpu) != read && !pool.looking && (waits || !pool.wishes.is_empty())
             })
             .map(|(&gpu, _)| gpu)
@@ -337,7 +373,7 @@ impl Scheduler {
     /// The largest soft slice that the job could ever get.
     #[must_use]
     pub fn largest_lease(&self, job: JobId) -> Option<u64> {
-        if self.policy == super::Policy::Sequential {
+        if self.policy == super::Policy::Sequential || !self.may_share(job) {
             return None;
         }
         let mine = self.soft.0.iter().filter(|(gpu, _)| self.may_use(job, **gpu));

@@ -10,15 +10,15 @@ use crate::layout::placing::PlacementRule;
 use crate::layout::{Table, samples};
 
 /// A scheduler of whose actions each is answered at once, as by a driver that never fails.
-struct Node {
-    scheduler: Scheduler,
+pub(super) struct Node {
+    pub(super) scheduler: Scheduler,
     table: Arc<Table>,
-    now: f64,
+    pub(super) now: f64,
     log: Vec<Action>,
 }
 
 impl Node {
-    fn new(policy: Policy, foreign: &[&str]) -> Self {
+    pub(super) fn new(policy: Policy, foreign: &[&str]) -> Self {
         let table = Arc::new(samples::a100_base());
         let foreign = foreign
             .iter()
@@ -39,7 +39,7 @@ impl Node {
     }
 
     /// One event, not answered.
-    fn step(&mut self, event: Event) -> Vec<Action> {
+    pub(super) fn step(&mut self, event: Event) -> Vec<Action> {
         self.now += 1.0;
         let actions = self.scheduler.step(self.now, event);
         self.log.extend(actions.clone());
@@ -47,7 +47,7 @@ impl Node {
     }
 
     /// One event, and creates and destroys answered until none is left.
-    fn run(&mut self, event: Event) -> Vec<Action> {
+    pub(super) fn run(&mut self, event: Event) -> Vec<Action> {
         let mut all = self.step(event);
         let mut next = 0;
         while next < all.len() {
@@ -64,21 +64,31 @@ impl Node {
         all
     }
 
-    fn arrive(&mut self, job: u64, gib: f64) -> Vec<Action> {
+    pub(super) fn arrive(&mut self, job: u64, gib: f64) -> Vec<Action> {
         self.run(Event::Arrived {
             job: JobId(job),
             need: need(gib),
         })
     }
 
-    fn end(&mut self, job: u64) -> Vec<Action> {
+    /// A job comes with these terms.
+    pub(super) fn ask(&mut self, job: u64, gib: f64, terms: Terms) -> Vec<Action> {
+        let mut all = self.run(Event::Terms {
+            job: JobId(job),
+            terms,
+        });
+        all.extend(self.arrive(job, gib));
+        all
+    }
+
+    pub(super) fn end(&mut self, job: u64) -> Vec<Action> {
         self.run(Event::Ended {
             job: JobId(job),
             again: None,
         })
     }
 
-    fn again(&mut self, job: u64, gib: f64) -> Vec<Action> {
+    pub(super) fn again(&mut self, job: u64, gib: f64) -> Vec<Action> {
         self.run(Event::Ended {
             job: JobId(job),
             again: Some(need(gib)),
@@ -86,7 +96,7 @@ impl Node {
     }
 
     /// The slot a job runs on, as `1g.5gb@6`.
-    fn place(&self, job: u64) -> String {
+    pub(super) fn place(&self, job: u64) -> String {
         match self.scheduler.slice_of(JobId(job)) {
             Some(slice) => self.table.named(self.scheduler.slice(slice).unwrap().slot()),
             None => "none".to_owned(),
@@ -94,7 +104,7 @@ impl Node {
     }
 }
 
-fn need(gib: f64) -> Need {
+pub(super) fn need(gib: f64) -> Need {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -104,7 +114,7 @@ fn need(gib: f64) -> Need {
     Need { device_bytes }
 }
 
-fn grants(actions: &[Action]) -> Vec<u64> {
+pub(super) fn grants(actions: &[Action]) -> Vec<u64> {
     let jobs = actions.iter().filter_map(|action| match action {
         Action::Grant { job, .. } => Some(job.0),
         _ => None,
@@ -116,7 +126,7 @@ fn count(actions: &[Action], wanted: fn(&Action) -> bool) -> usize {
     actions.iter().filter(|action| wanted(action)).count()
 }
 
-fn refusals(actions: &[Action]) -> Vec<String> {
+pub(super) fn refusals(actions: &[Action]) -> Vec<String> {
     let reasons = actions.iter().filter_map(|action| match action {
         Action::Refuse { reason, .. } => Some(reason.clone()),
         _ => None,

@@ -96,7 +96,12 @@ impl Scheduler {
             .range(..known.arrival)
             .find(|(_, other)| other.seat.is_none());
         if let Some((_, first)) = before {
-            return format!("job {} comes first: {}", first.job, self.why_waiting(first.job));
+            let why = self.why_before(first, waiting);
+            return format!(
+                "job {} comes first{why}: {}",
+                first.job,
+                self.why_waiting(first.job)
+            );
         }
         let going = self.going();
         if going > 0 {
@@ -111,8 +116,9 @@ impl Scheduler {
                 "the driver refused to create a slice for it; tried again when something changes".to_owned()
             }
             _ => format!(
-                "no free slice holds {}; running jobs must end first",
-                Bytes(waiting.need.device_bytes)
+                "no free slice holds {}{}; running jobs must end first",
+                Bytes(waiting.need.device_bytes),
+                self.wish_in_words(job)
             ),
         }
     }

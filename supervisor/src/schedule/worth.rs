@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use migm_shared::units::Bytes;
 
+use super::Wish;
 use crate::layout::placing::rules::Rated;
 use crate::layout::placing::{Cost, Demand, Learned, PlacementRule};
 use crate::layout::{Placement, StateIndex, Table};
@@ -41,6 +42,11 @@ impl Kind {
         }
     }
 
+    /// The states of its GPUs.
+    pub(super) fn table(&self) -> &Table {
+        &self.table
+    }
+
     /// Whether a GPU with that table is of this kind.
     pub(super) fn is_of(&self, table: &Table) -> bool {
         self.table.is_like(table)
@@ -54,11 +60,14 @@ impl Kind {
         }
     }
 
-    /// A job needs so much memory. `whole` when it gets a whole GPU whatever it needs.
-    pub(super) fn wanted(&mut self, need: Bytes, whole: bool) {
+    /// A job needs so much memory in a slice that its user wants. `whole` when it gets a whole GPU whatever it needs.
+    pub(super) fn wanted(&mut self, need: Bytes, whole: bool, wish: &Wish) {
         let tightest = match whole {
             true => Some(self.table.full()),
-            false => self.table.tightest(need.0).first().copied(),
+            false => {
+                let fit = self.table.tightest(need.0);
+                fit.into_iter().find(|&profile| wish.admits(&self.table, profile))
+            }
         };
         let Some(profile) = tightest else { return };
         self.arrivals += 1;
@@ -110,12 +119,34 @@ mod tests {
         kind.joined();
         for arrival in 0..FEW {
             assert_eq!(kind.name(), "fcr", "after {arrival}");
-            kind.wanted(Bytes(0), false);
+            kind.wanted(Bytes(0), false, &Wish::Any);
         }
         assert_eq!(kind.name(), "ours, learning");
         kind.joined();
         // More than any slice has: nothing is learnt from it.
-        kind.wanted(Bytes(u64::MAX), false);
+        kind.wanted(Bytes(u64::MAX), false, &Wish::Any);
         assert_eq!(kind.arrivals, FEW);
+    }
+
+    #[test]
+    fn who_asks_for_a_profile_is_demand_for_it() {
+        let table = Arc::new(samples::a100_base());
+        let profile = table.tightest(8 << 30)[0];
+        let name = table.profile(profile).name.clone();
+        let learnt = |need: Bytes, wish: Wish| {
+            let mut kind = Kind::new(Arc::clone(&table));
+            kind.joined();
+            (0..2 * FEW).for_each(|_| kind.wanted(need, false, &wish));
+            let places = table.steps(Table::EMPTY);
+            let costs = places.map(|(slot, to)| kind.cost(Table::EMPTY, slot.1, to));
+            costs.collect::<Vec<_>>()
+        };
+        let asked = learnt(Bytes(0), Wish::Profile(name));
+        assert_eq!(asked, learnt(Bytes(8 << 30), Wish::Any));
+        assert_ne!(asked, learnt(Bytes(0), Wish::Any));
+        assert_eq!(
+            learnt(Bytes(0), Wish::Exclusive),
+            learnt(Bytes(30 << 30), Wish::Any)
+        );
     }
 }

@@ -45,7 +45,7 @@ impl Scheduler {
                 Offer::Later => return,
                 Offer::Never if self.gpus.is_empty() => {
                     let reason = self.why_never(&self.queue[&arrival]);
-                    if let Some(waiting) = self.queue.remove(&arrival) {
+                    if let Some(waiting) = self.leave_queue(arrival, false) {
                         let job = waiting.job;
                         self.forget(job);
                         actions.push(Action::Refuse { job, reason });
@@ -58,7 +58,7 @@ impl Scheduler {
 
     fn lease_shared(&mut self, arrival: u64, gpu: GpuIndex, bytes: u64, actions: &mut Vec<Action>) {
         let reason = self.say_why_lease(arrival, gpu, bytes);
-        let Some(waiting) = self.queue.remove(&arrival) else {
+        let Some(waiting) = self.leave_queue(arrival, true) else {
             return;
         };
         let job = waiting.job;
@@ -68,6 +68,7 @@ impl Scheduler {
             known.moving = false;
         }
         actions.extend(self.grant_lease(slice));
+        self.charge(job);
         actions.push(Action::Grant { job, slice, reason });
     }
 }

@@ -322,3 +322,38 @@ fn who_waits_is_told_what_for() {
         "{said}"
     );
 }
+
+#[test]
+fn a_place_promised_for_a_forecast_below_what_the_job_then_needs_is_given_up() {
+    let told = Told::default();
+    let mut scheduler = Scheduler::with_decider(Box::new(told.clone()), Incarnation(1));
+    let table = gpu(&mut scheduler);
+    let order = |name: &str, start: u32| Order {
+        job: JobId(1),
+        gpu: MIG,
+        slot: Some(slot(&table, name, start)),
+        reason: "as told".to_owned(),
+    };
+    let facts = Arc::new(Facts {
+        weight: 1.0,
+        keeps_work: true,
+        ..Facts::default()
+    });
+    run(&mut scheduler, Event::Facts { job: JobId(1), facts });
+    *told.next.lock().unwrap() = vec![order("3g.20gb", 0)];
+    assert_eq!(granted(&arrive(&mut scheduler, 1, 15)), [1]);
+    let job = JobId(1);
+    let need = |gib: u64| Need {
+        device_bytes: gib * GIB,
+    };
+    // Forecast to need less, it is asked to move to less; when it has ended its need is what it was.
+    *told.next.lock().unwrap() = vec![order("1g.5gb", 6)];
+    let need_now = need(4);
+    let asked = run(&mut scheduler, Event::Enough { job, need: need_now });
+    assert!(asked.iter().any(|action| matches!(action, Action::Move { .. })));
+    let need_then = need(15);
+    let need = need_then;
+    assert!(granted(&run(&mut scheduler, Event::Moved { job, need })).is_empty());
+    *told.next.lock().unwrap() = vec![order("3g.20gb", 4)];
+    assert_eq!(granted(&run(&mut scheduler, Event::Tick)), [1]);
+}

@@ -229,7 +229,11 @@ impl<'a> Company<'a> {
         let members = &self.members;
         if self.manner != Manner::Free {
             // A job that has run before and was stopped comes before all that never ran.
-            queue.sort_by_key(|&index| (members[index].facts.attained <= 0.0, members[index].order));
+            let level = |index: usize| self.board.waiting[index - self.running].level;
+            queue.sort_by_key(|&index| {
+                let member = &members[index];
+                (level(index), member.facts.attained <= 0.0, member.order)
+            });
         } else {
             let urgency = |index: usize| members[index].left / members[index].facts.weight.max(1e-9);
             queue.sort_by(|&a, &b| urgency(a).total_cmp(&urgency(b)).then(a.cmp(&b)));

@@ -27,8 +27,10 @@ pub(super) fn family(shop: &mut Shop<'_>, kinds: &[Kind], first: usize) -> (f64,
         let mut order: Vec<usize> = (first..way.len()).collect();
         let share = |index: usize| share_of(kinds, &shop.tasks[index], way[index]);
         order.sort_by(|&a, &b| {
+            let weight = shop.tasks[b].weight.total_cmp(&shop.tasks[a].weight);
+            let larger = || share(b).total_cmp(&share(a));
             let longer = || seconds(b, &way).total_cmp(&seconds(a, &way));
-            share(b).total_cmp(&share(a)).then_with(longer).then(a.cmp(&b))
+            weight.then_with(larger).then_with(longer).then(a.cmp(&b))
         });
         let grows =
             (first..way.len()).filter(|&index| usize::from(way[index]) + 1 < shop.tasks[index].ways.len());

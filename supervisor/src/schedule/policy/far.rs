@@ -7,6 +7,8 @@
 //!    list is scheduled with slices made on demand. The best of the family is kept.
 //! 3. While it helps, one task is moved to the front of the list or to a neighbouring slice.
 //!
+//! Jobs that weigh more than others, by priority or by their user's share, are listed first, and then the weighted sum of all ends is made small.
+//!
 //! The paper's text was not at hand beyond its abstract and summaries: the order within the lists and the moves of
 //! step 3 are our choices. It plans offline; jobs that come later are planned with those that wait.
 
@@ -53,6 +55,14 @@ impl Decider for Far {
             return Vec::new();
         };
         let first = tasks.len();
+        // Where some jobs weigh more than others the end of all is not what counts.
+        let weights = || {
+            board
+                .waiting
+                .iter()
+                .map(|candidate| candidate.facts.weight.to_bits())
+        };
+        let even = weights().all(|weight| Some(weight) == weights().next());
         for candidate in &board.waiting {
             let work = left(candidate.facts.work, candidate.facts.attained);
             let ways = ways(
@@ -63,7 +73,7 @@ impl Decider for Far {
             );
             if !ways.is_empty() {
                 tasks.push(Task {
-                    weight: 1.0,
+                    weight: if even { 1.0 } else { candidate.facts.weight },
                     ways,
                     runs: None,
                 });
@@ -71,7 +81,8 @@ impl Decider for Far {
             }
         }
         let grids: Vec<_> = self.kinds.iter().map(|kind| &kind.grid).collect();
-        let mut shop = Shop::new(&grids, places, tasks, Goal::Makespan);
+        let goal = if even { Goal::Makespan } else { Goal::Completion };
+        let mut shop = Shop::new(&grids, places, tasks, goal);
         shop.create = self.create;
         shop.destroy = self.destroy;
         let (cost, list) = family(&mut shop, &self.kinds, first);

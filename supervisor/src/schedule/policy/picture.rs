@@ -27,7 +27,8 @@ pub(super) fn learn(kinds: &mut Vec<Kind>, board: &Board<'_>) {
     }
 }
 
-/// Whether the board is as the kinds say: nothing that stays for ever, nothing refused, no job kept to some GPUs.
+/// Whether the board is as the kinds say: nothing that stays for ever, nothing refused, no GPU that cannot be changed, no job kept
+/// to some GPUs.
 pub(super) fn is_plain(kinds: &[Kind], board: &Board<'_>) -> bool {
     !board.restricted
         && board.gpus.iter().all(|desk| {
@@ -35,6 +36,7 @@ pub(super) fn is_plain(kinds: &[Kind], board: &Board<'_>) -> bool {
                 && desk.lasting.is_empty()
                 && desk.refused.is_empty()
                 && desk.held.iter().all(|held| held.job.is_some())
+                && desk.table.edges() > 0
                 && desk.table.edges() == kinds[desk.kind].edges
         })
 }

@@ -2,7 +2,8 @@
 //! on GPUs cut into slices of that profile alone.
 //!
 //! The paper leaves open: the order of the groups (here the least memory first), what happens on several GPUs
-//! (each takes the next group when it has run dry), and jobs that come later (they join their group).
+//! (each takes the next group when it has run dry), jobs that come later (they join their group), and priorities (a
+//! GPU begins nothing of a lower level while it could run something of a higher).
 
 use super::super::{Board, Decider, Order};
 use super::mfi::tightest;
@@ -21,10 +22,14 @@ impl Decider for Waves {
                 let candidate = &board.waiting[index];
                 candidate.may_use(desk.gpu).then(|| tightest(candidate, desk))?
             };
+            let level = |index: usize| board.waiting[index].level;
+            // A wave of a lower level would go on for ever before one of a higher begins.
             let waiting = |placed: &[bool]| {
-                (0..placed.len())
-                    .filter(|&index| !placed[index])
-                    .collect::<Vec<_>>()
+                let free = (0..placed.len()).filter(|&index| !placed[index]);
+                let mut here: Vec<usize> = free.filter(|&index| group(index).is_some()).collect();
+                let highest = here.iter().map(|&index| level(index)).min();
+                here.retain(|&index| Some(level(index)) == highest);
+                here
             };
             let memory = |profile: ProfileIndex| desk.table.profile(profile).memory;
             let here = desk

@@ -80,6 +80,7 @@ impl Scheduler {
                 lease.bytes = whole.min(most).max(wish.need);
             }
             let memory = lease.bytes;
+            self.charge(job);
             actions.push(Action::Grow { job, slice, memory });
             return;
         }

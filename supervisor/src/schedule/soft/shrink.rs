@@ -27,6 +27,7 @@ impl Scheduler {
             && let Some(lease) = pool.leases.get_mut(&slice)
         {
             lease.bytes = lease.bytes.min(memory);
+            self.charge(job);
         }
     }
 
@@ -44,7 +45,8 @@ impl Scheduler {
         let Some(pool) = self.soft.0.get(&gpu) else { return };
         let want = lease_for(waiting, pool);
         let job = waiting.job;
-        if pool.could_hold(want) {
+        // Less memory makes no room where somebody is to be alone.
+        if pool.could_hold(want) && self.may_share(job) && self.may_join(job, pool) {
             let short = want.saturating_sub(pool.free());
             self.give_back(gpu, job, short, actions);
         }

@@ -9,7 +9,9 @@ use proptest::prelude::*;
 use super::{Cut, Room};
 use crate::layout::samples;
 use crate::schedule::policy::Mfi;
-use crate::schedule::{Action, Event, GpuIndex, Need, Policy, Scheduler};
+use crate::schedule::{Action, Event, GpuIndex, Need, Policy, Scheduler, Terms, Wish};
+
+mod alone;
 
 const CUT: Cut = Cut {
     first: 5 * GIB,
@@ -578,7 +580,8 @@ fn an_adopted_lease_counts_and_can_grow() {
 
 #[derive(Clone, Debug)]
 enum Turn {
-    Arrive(u64),
+    /// Bytes, and whether its user wants a GPU alone.
+    Arrive(u64, bool),
     End(usize, Option<u64>),
     Raise(usize, u64),
     Forecast(usize, u64),
@@ -592,7 +595,7 @@ enum Turn {
 fn turn() -> impl Strategy<Value = Turn> {
     let index = any::<usize>;
     prop_oneof![
-        5 => (0_u64..45).prop_map(Turn::Arrive),
+        5 => (0_u64..45, proptest::bool::weighted(0.2)).prop_map(|(gib, alone)| Turn::Arrive(gib, alone)),
         4 => (index(), proptest::option::weighted(0.4, 1_u64..45)).prop_map(|(job, again)| Turn::End(job, again)),
         4 => (index(), 1_u64..45).prop_map(|(job, gib)| Turn::Raise(job, gib)),
         4 => (index(), 1_u64..45).prop_map(|(job, gib)| Turn::Forecast(job, gib)),
@@ -611,6 +614,8 @@ struct Seen {
     running: BTreeSet<JobId>,
     waiting: BTreeSet<JobId>,
     asking: BTreeSet<JobId>,
+    /// Who wants a GPU alone.
+    alone: BTreeSet<JobId>,
 }
 
 impl Seen {
@@ -628,6 +633,12 @@ impl Seen {
                 let actions = node.shrunk(job, memory);
                 self.take(&actions, false);
             }
+        }
+        for job in self.running.intersection(&self.alone) {
+            let own = node.scheduler.slice_of(*job).unwrap();
+            let gpu = node.leases[&own].0;
+            let here = node.leases.values().filter(|(on, _)| *on == gpu).count();
+            assert_eq!(here, 1, "{job} has {gpu:?} alone");
         }
     }
 
@@ -675,9 +686,15 @@ proptest! {
         let mut next = 0;
         for turn in turns {
             let event = match turn {
-                Turn::Arrive(gib) => {
+                Turn::Arrive(gib, alone) => {
                     next += 1;
                     seen.waiting.insert(JobId(next));
+                    if alone {
+                        seen.alone.insert(JobId(next));
+                        let job = JobId(next);
+                        let terms = Terms { wish: Wish::Exclusive, ..Terms::default() };
+                        seen.step(&mut node, Event::Terms { job, terms }, false);
+                    }
                     Some(Event::Arrived { job: JobId(next), need: need(gib) })
                 }
                 Turn::End(which, again) => pick(&seen.running, which).map(|job| {

@@ -14,8 +14,9 @@ impl Scheduler {
         let grows = self.soft.0.get(&gpu).is_some_and(|pool| pool.cut.grows);
         let how = if grows { ", which grows in place" } else { "" };
         format!(
-            "{}: a soft slice of {}{how}",
+            "{}{}: a soft slice of {}{how}",
             need_in_words(waiting),
+            self.wish_in_words(waiting.job),
             Bytes(bytes)
         )
     }
@@ -26,8 +27,17 @@ impl Scheduler {
             .soft
             .0
             .iter()
-            .filter(|(gpu, _)| self.may_use(waiting.job, **gpu));
+            .filter(|(gpu, _)| self.may_use(waiting.job, **gpu) && self.may_share(waiting.job));
         let (gpu, pool) = pools.next()?;
+        if !self.may_join(waiting.job, pool) {
+            let (gpu, jobs) = (gpu.0, pool.leases.len());
+            return Some(match self.terms.is_exclusive(waiting.job) {
+                true => format!(
+                    "wants a GPU alone, and jobs have soft slices of GPU {gpu}: {jobs}; they must end first"
+                ),
+                false => format!("the job on GPU {gpu} has it alone, and must end first"),
+            });
+        }
         let room = pool.last?;
         Some(format!(
             "no room for a soft slice of {}: GPU {} has {} for them, {} of it leased and {} more held by others",

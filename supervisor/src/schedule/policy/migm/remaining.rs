@@ -19,8 +19,11 @@ pub(super) struct Remaining {
 }
 
 impl Remaining {
-    /// Takes in a board: jobs that are not on it any more have ended.
+    /// Takes in a board: jobs that are not on it any more have ended, unless some are left out.
     pub(super) fn look(&mut self, board: &Board<'_>) {
+        if board.partial {
+            return;
+        }
         let held = board.gpus.iter().flat_map(|desk| &desk.held);
         let running = held.filter_map(|held| Some((held.job?, held.attained, held.left.is_none())));
         let waiting = board.waiting.iter();
@@ -46,5 +49,41 @@ impl Remaining {
             let mean = (self.total + FIRST_GUESS_S) / (self.ended + 1.0);
             (mean - attained).max(0.5 * attained).max(1.0)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::{Candidate, Facts};
+
+    #[test]
+    fn jobs_that_a_board_leaves_out_have_not_ended() {
+        let facts = Facts::default();
+        let waits = |number: u64| Candidate {
+            job: JobId(number),
+            order: number,
+            level: 0,
+            need: 0,
+            outgrown: 0,
+            facts: &facts,
+            only: None,
+        };
+        let board = |waiting, partial| Board {
+            now: 0.0,
+            gpus: Vec::new(),
+            waiting,
+            partial,
+            restricted: false,
+        };
+        let mut remaining = Remaining::default();
+        let before = remaining.of(None, 0.0);
+        let unchanged = |remaining: &Remaining| (remaining.of(None, 0.0) - before).abs() < 1e-9;
+        remaining.look(&board(vec![waits(1), waits(2), waits(3)], false));
+        remaining.look(&board(vec![waits(1)], true));
+        remaining.look(&board(vec![waits(1), waits(2), waits(3)], false));
+        assert!(unchanged(&remaining), "{} s", remaining.of(None, 0.0));
+        remaining.look(&board(vec![waits(1)], false));
+        assert!(!unchanged(&remaining), "two have ended");
     }
 }

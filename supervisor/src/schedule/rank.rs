@@ -1,0 +1,228 @@
+//! The order of the queue: by priority, then by what users have had, then by arrival.
+//!
+//! 1. Jobs of one user with one priority are a *lane*, and stay in order of arrival among themselves.
+//! 2. The first job of a lane that has not been served for an hour counts as one level higher, and so on for each further
+//!    hour ([`AGE_S`]): no lane starves, and a long queue gains nothing by its length.
+//! 3. Within a level, jobs that go on come first (a policy that serves in order promises them that), then the users take turns:
+//!    the k-th waiting job of a user stands where his use stands after k more runs of mean cost.
+//! 4. A job that has a slice kept for it is overtaken by a higher level only, never for a share.
+//!
+//! With one lane all this is the order of arrival, and nothing is worked out. Places in the queue are numbers: ranking
+//! gives the same numbers to the waiting jobs in another order.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+
+use migm_shared::ids::JobId;
+
+use super::machine::{Scheduler, Waiting};
+use super::terms::Lane;
+
+#[cfg(test)]
+mod tests;
+
+/// Seconds without service after which the first of a lane counts as one level higher.
+pub const AGE_S: f64 = 3600.0;
+/// The order is worked out again after so many seconds at the latest: use and age change by time alone.
+const AGAIN_S: f64 = 1.0;
+
+/// The lanes with waiting jobs.
+#[derive(Debug, Default)]
+pub(super) struct Lanes {
+    waiting: BTreeMap<Lane, Waits>,
+    /// Some job's place is not that of its arrival.
+    mixed: bool,
+    /// What the order depends on has changed.
+    stale: bool,
+    ranked: f64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waits {
+    jobs: usize,
+    /// When it was served last, or when it began to wait.
+    since: f64,
+}
+
+impl Lanes {
+    fn join(&mut self, lane: Lane, now: f64) {
+        let waits = self.waiting.entry(lane).or_insert(Waits { jobs: 0, since: now });
+        waits.jobs += 1;
+        self.stale = true;
+    }
+
+    fn leave(&mut self, lane: Lane, served: Option<f64>) {
+        let Some(waits) = self.waiting.get_mut(&lane) else {
+            return;
+        };
+        waits.jobs -= 1;
+        waits.since = served.unwrap_or(waits.since);
+        if waits.jobs == 0 {
+            self.waiting.remove(&lane);
+        }
+        self.stale = true;
+    }
+
+    /// Levels that the first of a lane has gained by waiting.
+    fn age(&self, lane: Lane, now: f64) -> i64 {
+        let waited = self.waiting.get(&lane).map_or(0.0, |waits| now - waits.since);
+        #[expect(clippy::cast_possible_truncation, reason = "hours that a lane has waited")]
+        let levels = (waited.max(0.0) / AGE_S).floor() as i64;
+        levels
+    }
+
+    /// What a job holds has changed, and with it what its user has had.
+    pub(super) fn touch(&mut self) {
+        self.stale = true;
+    }
+}
+
+/// A waiting job, as far as its rank goes.
+struct Entry {
+    place: u64,
+    job: JobId,
+    lane: Lane,
+    level: i64,
+    seated: bool,
+    goes_on: bool,
+    came: u64,
+    /// GPU seconds at which it stands.
+    stands: f64,
+}
+
+impl Entry {
+    /// Whether it comes before another of its lane.
+    fn in_lane(&self, other: &Self) -> Ordering {
+        (other.goes_on, self.came).cmp(&(self.goes_on, other.came))
+    }
+
+    fn by_level(&self, other: &Self) -> Ordering {
+        (other.level, other.seated).cmp(&(self.level, self.seated))
+    }
+
+    fn rank(&self, other: &Self) -> Ordering {
+        self.by_level(other).then_with(|| {
+            if self.seated {
+                return self.place.cmp(&other.place);
+            }
+            let shares = || self.stands.total_cmp(&other.stands);
+            let goes_on = other.goes_on.cmp(&self.goes_on);
+            goes_on.then_with(shares).then(self.came.cmp(&other.came))
+        })
+    }
+}
+
+impl Scheduler {
+    /// Puts a job into the queue.
+    pub(super) fn join_queue(&mut self, place: u64, waiting: Waiting) {
+        self.lanes.join(waiting.lane, self.now);
+        self.lanes.mixed |= place != waiting.came;
+        self.queue.insert(place, waiting);
+    }
+
+    /// Takes a job out of the queue; `served` when it has got its slice.
+    pub(super) fn leave_queue(&mut self, place: u64, served: bool) -> Option<Waiting> {
+        let waiting = self.queue.remove(&place)?;
+        self.lanes.leave(waiting.lane, served.then_some(self.now));
+        if self.queue.is_empty() {
+            self.lanes.mixed = false;
+        }
+        Some(waiting)
+    }
+
+    /// A waiting job's terms were said again.
+    pub(super) fn change_lane(&mut self, job: JobId) {
+        let lane = self.terms.lane(job);
+        let place = self.jobs.get(&job).map(|known| known.arrival);
+        let Some(waiting) = place.and_then(|place| self.queue.get_mut(&place)) else {
+            return;
+        };
+        let old = std::mem::replace(&mut waiting.lane, lane);
+        waiting.level = i64::from(lane.priority);
+        self.lanes.join(lane, self.now);
+        self.lanes.leave(old, None);
+    }
+
+    /// Puts the queue in order. Slices kept for jobs that others come before now are kept no longer.
+    pub(super) fn rank(&mut self) {
+        if self.lanes.waiting.len() < 2 && !self.lanes.mixed {
+            return;
+        }
+        if !self.lanes.stale && self.now < self.lanes.ranked + AGAIN_S {
+            return;
+        }
+        (self.lanes.stale, self.lanes.ranked) = (false, self.now);
+        let ranked = self.ranked();
+        for entry in &ranked {
+            if let Some(waiting) = self.queue.get_mut(&entry.place) {
+                waiting.level = entry.level;
+            }
+        }
+        let places: Vec<u64> = self.queue.keys().copied().collect();
+        let Some(first) = (0..places.len()).find(|&at| ranked[at].place != places[at]) else {
+            return;
+        };
+        self.lanes.mixed = true;
+        if let Some(planned) = &mut self.planned {
+            planned.touch();
+        }
+        self.unseat_from(places[first]);
+        let mut taken = self.queue.split_off(&places[first]);
+        for (&place, entry) in places.iter().zip(&ranked).skip(first) {
+            if let Some(known) = self.jobs.get_mut(&entry.job) {
+                known.arrival = place;
+            }
+            if let Some(waiting) = taken.remove(&entry.place) {
+                self.queue.insert(place, waiting);
+            }
+        }
+    }
+
+    fn ranked(&self) -> Vec<Entry> {
+        let entries = self.queue.iter().map(|(&place, waiting)| Entry {
+            place,
+            job: waiting.job,
+            lane: waiting.lane,
+            level: i64::from(waiting.lane.priority),
+            seated: waiting.seat.is_some(),
+            goes_on: waiting.goes_on,
+            came: waiting.came,
+            stands: 0.0,
+        });
+        let mut entries: Vec<Entry> = entries.collect();
+        entries.sort_by(Entry::in_lane);
+        let mut lanes = BTreeSet::new();
+        for entry in &mut entries {
+            if lanes.insert(entry.lane) {
+                entry.level += self.lanes.age(entry.lane, self.now);
+            }
+        }
+        entries.sort_by(Entry::by_level);
+        let run = self.shares.run();
+        let mut turns: BTreeMap<u32, f64> = BTreeMap::new();
+        for entry in &mut entries {
+            let user = entry.lane.user;
+            let next = turns
+                .entry(user)
+                .or_insert_with(|| self.shares.used(self.now, user));
+            entry.stands = *next;
+            *next += run;
+        }
+        entries.sort_by(Entry::rank);
+        entries
+    }
+
+    /// Why a job that waits in front comes before another, for people.
+    pub(super) fn why_before(&self, first: &Waiting, other: &Waiting) -> String {
+        let in_brackets = |what: String| format!(" ({what})");
+        match (first.level.cmp(&other.level), first.lane.user == other.lane.user) {
+            (Ordering::Greater, _) if first.lane.priority > other.lane.priority => {
+                in_brackets(format!("priority {}", first.lane.priority))
+            }
+            (Ordering::Greater, _) => in_brackets("its user's jobs have waited for hours".to_owned()),
+            (_, true) => String::new(),
+            (_, false) if first.came < other.came => String::new(),
+            (_, false) => in_brackets("its user has had less of the GPUs".to_owned()),
+        }
+    }
+}
