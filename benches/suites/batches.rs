@@ -66,7 +66,10 @@ fn mix(case: &Case, options: &Options, above: f64, energy_above: f64) {
     goal(
         &format!("throughput above {above}, never below sequential, above best static in every run"),
         x > above && fixed > 1.0 && least(&gains) >= 1.0,
-        &format!("{x:.2}, least over best static {fixed:.3}, over sequential {:.2}", least(&gains)),
+        &format!(
+            "{x:.2}, least over best static {fixed:.3}, over sequential {:.2}",
+            least(&gains)
+        ),
     );
     goal(
         &format!("energy above {energy_above}"),
@@ -81,7 +84,11 @@ pub fn batches(options: &Options) {
         let compared = compare(&case, options, &ALL);
         for (other, goal_at) in [("sequential", 1.6), ("scheme-b", 1.45), ("far", 1.0)] {
             let gain = mean(compared.gains(other));
-            goal(&format!("{goal_at} x {other}"), gain >= goal_at, &format!("{gain:.3}"));
+            goal(
+                &format!("{goal_at} x {other}"),
+                gain >= goal_at,
+                &format!("{gain:.3}"),
+            );
         }
         let told = options.settings.search;
         for (search, most_mean, worst, seconds) in [(told, 1.05, 1.08, 1.0), (told / 24, 1.08, 1.12, 0.05)] {
@@ -99,9 +106,15 @@ pub fn batches(options: &Options) {
             }
             let average = mean(ratios.iter().copied());
             goal(
-                &format!("{most_mean} mean and {worst} worst of the bound, a plan in {seconds} s, {search} evaluations"),
+                &format!(
+                    "{most_mean} mean and {worst} worst of the bound, a plan in {seconds} s, {search} evaluations"
+                ),
                 average <= most_mean && most(&ratios) <= worst && most(&plans) <= seconds,
-                &format!("{average:.3}, {:.3}; CPU time of a plan at most {:.3} s", most(&ratios), most(&plans)),
+                &format!(
+                    "{average:.3}, {:.3}; CPU time of a plan at most {:.3} s",
+                    most(&ratios),
+                    most(&plans)
+                ),
             );
         }
     }
@@ -112,7 +125,11 @@ pub fn adversarial(options: &Options) {
     for case in loads::adversarial(options) {
         let compared = compare(&case, options, &ALL);
         let worst = least(&compared.gains("sequential"));
-        let what = if compared.batch { "makespan" } else { "mean completion time" };
+        let what = if compared.batch {
+            "makespan"
+        } else {
+            "mean completion time"
+        };
         // A thousandth is the smallest difference that is one.
         goal(
             &format!("never below sequential in {what}"),

@@ -83,7 +83,11 @@ pub fn cpu() -> f64 {
 
 /// A run of the default policy that calls `look` at each decision with its CPU seconds, the scheduler before it and
 /// what it answered.
-pub fn decisions(load: &Workload, settings: &Settings, look: &mut dyn FnMut(f64, usize, &[Action])) -> Outcome {
+pub fn decisions(
+    load: &Workload,
+    settings: &Settings,
+    look: &mut dyn FnMut(f64, usize, &[Action]),
+) -> Outcome {
     let run = Run::named("migm", load, settings).unwrap();
     let mut step = |scheduler: &mut Scheduler, now: f64, event: Event| {
         if !matches!(event, Event::Settled) {
@@ -121,7 +125,12 @@ pub struct Compared {
 }
 
 impl Compared {
-    pub fn run(case: &Case, options: &Options, policies: &[&'static str], seeds: impl Iterator<Item = u64>) -> Self {
+    pub fn run(
+        case: &Case,
+        options: &Options,
+        policies: &[&'static str],
+        seeds: impl Iterator<Item = u64>,
+    ) -> Self {
         let mut compared = Self {
             policies: policies.to_vec(),
             outcomes: vec![Vec::new(); policies.len()],
@@ -147,7 +156,9 @@ impl Compared {
     /// A figure of one policy over the same of another, by seed.
     pub fn ratios(&self, above: &str, below: &str, figure: impl Fn(&Outcome) -> f64) -> Vec<f64> {
         let pairs = self.of(above).iter().zip(self.of(below));
-        pairs.map(|(above, below)| figure(above) / figure(below)).collect()
+        pairs
+            .map(|(above, below)| figure(above) / figure(below))
+            .collect()
     }
 
     /// What counts of a policy over the default's: above 1 is better. By seed.
@@ -179,7 +190,10 @@ impl Compared {
         for policy in &self.policies {
             #[expect(clippy::cast_precision_loss, reason = "counts of a table")]
             let count = |figure: fn(&Outcome) -> u64| {
-                format!("{:.0}", mean(self.of(policy).iter().map(|outcome| figure(outcome) as f64)))
+                format!(
+                    "{:.0}",
+                    mean(self.of(policy).iter().map(|outcome| figure(outcome) as f64))
+                )
             };
             let figure = |figure: fn(&Outcome) -> f64| mean(self.of(policy).iter().map(figure));
             let over = |other: &str, figure: fn(&Outcome) -> f64| self.ratios(other, policy, figure);
@@ -194,7 +208,10 @@ impl Compared {
                 count(|outcome| outcome.reconfigurations),
                 count(|outcome| outcome.moves),
                 count(|outcome| outcome.ooms),
-                format!("{:.3}", mean(bounds.map(|(outcome, bound)| outcome.makespan / bound))),
+                format!(
+                    "{:.3}",
+                    mean(bounds.map(|(outcome, bound)| outcome.makespan / bound))
+                ),
                 averaged(&over("sequential", makespan)),
                 spread(&over("sequential", makespan)),
                 averaged(&over("sequential", mean_completion)),

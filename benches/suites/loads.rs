@@ -32,7 +32,12 @@ pub fn batch(gpus: Vec<Gpu>, jobs: impl IntoIterator<Item = Job>) -> Workload {
 }
 
 fn of(gpus: Vec<Gpu>, jobs: impl IntoIterator<Item = Job>, batch: bool) -> Workload {
-    let fits = |job: &Job| job.speeds.iter().flat_map(|of| of.iter()).any(|speed| *speed > 0.0);
+    let fits = |job: &Job| {
+        job.speeds
+            .iter()
+            .flat_map(|of| of.iter())
+            .any(|speed| *speed > 0.0)
+    };
     Workload {
         gpus,
         jobs: jobs.into_iter().filter(fits).collect(),

@@ -53,7 +53,10 @@ fn main() {
             "--gpu" => options.gpu = arguments.next().expect("--gpu MODEL"),
             "--learn" => options.settings.learn = true,
             other => {
-                assert!(SUITES.iter().any(|(name, _)| *name == other), "`{other}` is no suite");
+                assert!(
+                    SUITES.iter().any(|(name, _)| *name == other),
+                    "`{other}` is no suite"
+                );
                 wanted.push(other.to_owned());
             }
         }

@@ -18,7 +18,10 @@ const MODELS: [&str; 7] = [
 ];
 
 fn cases(options: &Options) -> Vec<Case> {
-    let mut cases = vec![loads::homogeneous(options, 0.9, 0.05), loads::heterogeneous(options)];
+    let mut cases = vec![
+        loads::homogeneous(options, 0.9, 0.05),
+        loads::heterogeneous(options),
+    ];
     cases.extend(loads::learning(options));
     cases.push(loads::decoders(options));
     cases.extend(trace::resamples(options));
@@ -35,7 +38,14 @@ pub fn all(options: &Options) {
          least of {} seeds, and means",
         options.seeds
     );
-    let mut text = Text::new(&["GPU", "workload", ">least x seq", ">x seq", ">least x static", ">x static"]);
+    let mut text = Text::new(&[
+        "GPU",
+        "workload",
+        ">least x seq",
+        ">x seq",
+        ">least x static",
+        ">x static",
+    ]);
     let mut worst = (f64::INFINITY, String::new());
     for model in MODELS {
         let options = Options {

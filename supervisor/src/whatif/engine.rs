@@ -418,6 +418,10 @@ impl<'a> Engine<'a> {
                 self.jobs[job].left = 0.0;
                 self.ended += 1;
                 self.outcome.completions[job] = self.now - self.load.jobs[job].arrival;
+                // Its time shows its speed, if it was told how much work that was.
+                if self.settings.learn && self.settings.remaining_known {
+                    self.learn(job, &running);
+                }
                 self.tell(Event::Ended {
                     job: id(job),
                     again: None,

@@ -134,6 +134,8 @@ pub(super) struct Company<'a> {
     worth: Vec<f64>,
     plan: Vec<Option<Fit>>,
     window: Vec<usize>,
+    /// Seconds that the cost of a move is spread over at most.
+    horizon: f64,
 }
 
 impl<'a> Company<'a> {
@@ -164,6 +166,7 @@ impl<'a> Company<'a> {
             worth: vec![0.0; gpus],
             plan: vec![None; gpus],
             window: Vec::new(),
+            horizon: HORIZON_S,
         };
         for (at, desk) in board.gpus.iter().enumerate() {
             company.locked[at] = desk.busy.is_none() || !desk.lasting.is_empty();
@@ -200,6 +203,7 @@ impl<'a> Company<'a> {
             });
         }
         company.value();
+        company.look_ahead();
         company.look_at(changed, turn);
         company
     }
@@ -245,6 +249,22 @@ impl<'a> Company<'a> {
             });
             self.worth[at] = worth.sum();
         }
+    }
+
+    /// With few who wait, the time until as many running jobs have ended: by then each could have a place and nobody
+    /// would have moved.
+    fn look_ahead(&mut self) {
+        if self.manner == Manner::Miso || self.queue.is_empty() || self.queue.len() > self.running {
+            return;
+        }
+        let end = |member: &Member<'_>| {
+            let (at, slot) = member.here?;
+            let speed = member.speeds[self.board.gpus[at].kind][slot.0.0];
+            Some(member.left / speed.max(1e-9))
+        };
+        let mut ends: Vec<f64> = self.members[..self.running].iter().filter_map(end).collect();
+        ends.sort_by(f64::total_cmp);
+        self.horizon = ends[self.queue.len() - 1].clamp(1.0, HORIZON_S);
     }
 
     fn look_at(&mut self, changed: &[usize], turn: usize) {
@@ -431,10 +451,10 @@ impl<'a> Company<'a> {
                     .is_some_and(|(on, slot)| on == at && slot.0.0 == profile);
                 if speed <= 0.0 || (!stays && !member.movable) {
                     f64::NEG_INFINITY
-                } else if stays || member.here.is_none() {
+                } else if stays || (member.here.is_none() && !self.moves_on(member, kind, speed)) {
                     member.worth * speed
                 } else {
-                    member.worth * speed * (1.0 - part_lost(member, speed))
+                    member.worth * speed * (1.0 - self.part_lost(member, speed))
                 }
             }));
         }
@@ -449,6 +469,17 @@ impl<'a> Company<'a> {
             search.assign(0, &mut mix.clone(), 0.0);
         }
         search.best
+    }
+
+    /// A job that starts on less than its best, though it could soon have a place of its own, will move there.
+    fn moves_on(&self, member: &Member<'_>, kind: usize, speed: f64) -> bool {
+        self.horizon < HORIZON_S && member.speeds[kind].iter().any(|&other| other > speed)
+    }
+
+    /// The part of its coming seconds that a job loses by a move.
+    fn part_lost(&self, member: &Member<'_>, speed: f64) -> f64 {
+        let goes_on = (member.left / speed.max(1e-9)).clamp(1.0, self.horizon);
+        member.facts.move_cost / goes_on
     }
 
     fn orders(&self) -> Vec<Order> {
@@ -532,12 +563,6 @@ impl<'a> Company<'a> {
             });
         }
     }
-}
-
-/// The part of its coming seconds that a job loses by a move.
-fn part_lost(member: &Member<'_>, speed: f64) -> f64 {
-    let goes_on = (member.left / speed.max(1e-9)).clamp(1.0, HORIZON_S);
-    member.facts.move_cost / goes_on
 }
 
 fn with(set: &[usize], joins: usize) -> Vec<usize> {

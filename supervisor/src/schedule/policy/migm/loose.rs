@@ -56,7 +56,8 @@ pub(super) fn release(
         let gpus = 0..shop.places.len();
         groups.extend(gpus.map(|gpu| {
             let here = all.iter().copied();
-            here.filter(|&at| on(shop, loose[at].task) == Some(number(gpu))).collect()
+            here.filter(|&at| on(shop, loose[at].task) == Some(number(gpu)))
+                .collect()
         }));
     }
     let mut best: Option<(f64, Found)> = None;
@@ -65,7 +66,10 @@ pub(super) fn release(
             let set = &group[..many];
             let lost: f64 = set.iter().map(|&at| loose[at].lost).sum();
             let enough = cost * (1.0 - LEAST_GAIN) - lost;
-            let before: Vec<_> = set.iter().map(|&at| shop.tasks[loose[at].task].runs.take()).collect();
+            let before: Vec<_> = set
+                .iter()
+                .map(|&at| shop.tasks[loose[at].task].runs.take())
+                .collect();
             for &at in set {
                 shop.tasks[loose[at].task].ways.clone_from(&loose[at].ways);
             }

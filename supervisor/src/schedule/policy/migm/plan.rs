@@ -8,11 +8,11 @@ use super::super::super::{Board, Held, Order};
 use super::super::family::{family, refine};
 use super::super::picture::{Kind, number, running, ways};
 use super::super::shop::{Goal, List, STAY, Shop, Task, Way};
-use crate::layout::{ProfileIndex, Table};
 use super::Choice;
 use super::local::{Dice, improve};
 use super::loose::{self, Loose};
 use super::remaining::Remaining;
+use crate::layout::{ProfileIndex, Table};
 
 /// Prices of a GPU's time at which the first lists are made.
 pub(super) const PRICES: [f64; 7] = [0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 16.0];
@@ -163,7 +163,10 @@ impl Planner {
         for task in stops {
             let job = names[task];
             if orders.iter().all(|order| order.job != job)
-                && let Some(desk) = board.gpus.iter().find(|desk| desk.jobs().any(|held| held.job == Some(job)))
+                && let Some(desk) = board
+                    .gpus
+                    .iter()
+                    .find(|desk| desk.jobs().any(|held| held.job == Some(job)))
             {
                 orders.push(Order {
                     job,
