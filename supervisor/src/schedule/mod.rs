@@ -43,6 +43,7 @@ mod worth;
 
 pub use board::{Board, Candidate, Decider, Desk, Facts, Held, Order, share};
 pub use machine::Scheduler;
+pub use planned::PASSED_AT_MOST;
 
 /// Index of a GPU on this node.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Ord, PartialOrd, Hash)]

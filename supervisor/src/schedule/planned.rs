@@ -24,7 +24,7 @@ use crate::layout::{ProfileIndex, Slot, StateIndex};
 
 /// So many jobs that came later may start while a job is the first in the queue: then it is the only one that the
 /// decider is shown until it has a slot. Batches that wait alone are planned as a whole and are spared this.
-pub(super) const PASSED_AT_MOST: u32 = 200;
+pub const PASSED_AT_MOST: u32 = 200;
 
 /// What planned policies add to the scheduler's state.
 #[derive(Debug)]

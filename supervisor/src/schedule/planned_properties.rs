@@ -12,7 +12,7 @@ use migm_shared::ids::{Incarnation, JobId};
 use migm_shared::units::GIB;
 use proptest::prelude::*;
 
-use super::planned::PASSED_AT_MOST;
+use super::PASSED_AT_MOST;
 use super::policy::{Choice, Far, Mfi, Migm, Miso, Waves};
 use super::*;
 use crate::layout::{Table, samples};

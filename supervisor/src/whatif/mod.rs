@@ -21,6 +21,8 @@ pub mod bounds;
 pub mod bus;
 mod engine;
 pub mod parameters;
+#[cfg(test)]
+mod policy_tests;
 mod run;
 pub mod search;
 pub mod tables;
