@@ -30,7 +30,9 @@ mod types;
 
 use common::Options;
 
-const SUITES: [(&str, fn(&Options)); 7] = [
+type Suite = (&'static str, fn(&Options));
+
+const SUITES: [Suite; 7] = [
     ("a", batches::paper),
     ("b", trace::miso),
     ("c", batches::batches),

@@ -1,6 +1,6 @@
 //! Suite d: jobs that come one by one.
 
-use super::common::{Options, compare, goal, least};
+use super::common::{Options, compare, goal, least, most};
 use super::loads;
 
 pub const LOADS: [f64; 6] = [0.3, 0.5, 0.7, 0.8, 0.9, 0.95];
@@ -17,5 +17,19 @@ pub fn loads(options: &Options) {
                 &format!("{worst:.3}"),
             );
         }
+        let slowdown = |policy: &str| {
+            let all: Vec<f64> = compared
+                .of(policy)
+                .iter()
+                .map(|outcome| outcome.max_slowdown)
+                .collect();
+            most(&all)
+        };
+        let (ours, base) = (slowdown("migm"), slowdown("sequential"));
+        goal(
+            "no job is slowed down more than the most under sequential",
+            ours <= base,
+            &format!("{ours:.1} of {base:.1}"),
+        );
     }
 }

