@@ -299,6 +299,11 @@ impl Scheduler {
                 let number = *number;
                 planned.seats.remove(&job);
                 self.lease(planned, number, now, job, seat, actions);
+            } else if let SliceState::Busy(holder) = slice.state
+                && !self.jobs.get(&holder).is_some_and(|known| known.moving)
+            {
+                // Whoever is there stays: the order cannot be.
+                planned.drop_seat(job);
             }
             return;
         }

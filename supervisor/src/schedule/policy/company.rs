@@ -251,10 +251,10 @@ impl<'a> Company<'a> {
         }
     }
 
-    /// With few who wait, the time until as many running jobs have ended: by then each could have a place and nobody
+    /// With few who wait, the time until as many GPUs are empty: by then each could have a place of its own and nobody
     /// would have moved.
     fn look_ahead(&mut self) {
-        if self.manner == Manner::Miso || self.queue.is_empty() || self.queue.len() > self.running {
+        if self.manner == Manner::Miso || self.queue.is_empty() || self.queue.len() > self.sets.len() {
             return;
         }
         let end = |member: &Member<'_>| {
@@ -262,9 +262,13 @@ impl<'a> Company<'a> {
             let speed = member.speeds[self.board.gpus[at].kind][slot.0.0];
             Some(member.left / speed.max(1e-9))
         };
-        let mut ends: Vec<f64> = self.members[..self.running].iter().filter_map(end).collect();
-        ends.sort_by(f64::total_cmp);
-        self.horizon = ends[self.queue.len() - 1].clamp(1.0, HORIZON_S);
+        let last = |set: &Vec<usize>| {
+            let ends = set.iter().filter_map(|&index| end(&self.members[index]));
+            ends.fold(0.0, f64::max)
+        };
+        let mut empty: Vec<f64> = self.sets.iter().map(last).collect();
+        empty.sort_by(f64::total_cmp);
+        self.horizon = empty[self.queue.len() - 1].clamp(1.0, HORIZON_S);
     }
 
     fn look_at(&mut self, changed: &[usize], turn: usize) {
@@ -431,7 +435,11 @@ impl<'a> Company<'a> {
             gain += fit.worth - self.worth[at];
             changes.push((at, set, fit));
         }
-        if gain > least && best.as_ref().is_none_or(|step| gain > step.gain + 1e-12) {
+        let better = gain > least && best.as_ref().is_none_or(|step| gain > step.gain + 1e-12);
+        // A mix may stand only where a job is that cannot go.
+        let stands =
+            |(at, set, fit): &(usize, Vec<usize>, Fit)| self.slots(*at, set, &fit.profiles).is_some();
+        if better && changes.iter().all(stands) {
             *best = Some(Step { gain, changes, joins });
         }
     }
@@ -451,10 +459,12 @@ impl<'a> Company<'a> {
                     .is_some_and(|(on, slot)| on == at && slot.0.0 == profile);
                 if speed <= 0.0 || (!stays && !member.movable) {
                     f64::NEG_INFINITY
-                } else if stays || (member.here.is_none() && !self.moves_on(member, kind, speed)) {
+                } else if stays {
                     member.worth * speed
                 } else {
-                    member.worth * speed * (1.0 - self.part_lost(member, speed))
+                    let moves =
+                        f64::from(member.here.is_some()) + f64::from(self.moves_on(member, kind, speed));
+                    member.worth * speed * (1.0 - moves * self.part_lost(member, speed))
                 }
             }));
         }
@@ -471,9 +481,10 @@ impl<'a> Company<'a> {
         search.best
     }
 
-    /// A job that starts on less than its best, though it could soon have a place of its own, will move there.
+    /// A job that goes to less than its best, though it could have a place of its own before it ends, will move there.
     fn moves_on(&self, member: &Member<'_>, kind: usize, speed: f64) -> bool {
-        self.horizon < HORIZON_S && member.speeds[kind].iter().any(|&other| other > speed)
+        let soon = self.horizon < HORIZON_S.min(member.left / speed);
+        soon && member.speeds[kind].iter().any(|&other| other > speed)
     }
 
     /// The part of its coming seconds that a job loses by a move.
@@ -503,19 +514,13 @@ impl<'a> Company<'a> {
         orders
     }
 
-    /// Orders for one GPU: the places at which most jobs stay where they are, then most idle slices.
-    fn lay_out(&self, at: usize, profiles: &[u8], orders: &mut Vec<Order>) {
+    /// The slots at which most jobs stay where they are, then most idle slices; `None` when one that cannot go would have to.
+    fn slots(&self, at: usize, set: &[usize], profiles: &[u8]) -> Option<&[Slot]> {
         let desk = &self.board.gpus[at];
-        let set = &self.sets[at];
         let mut wanted = vec![0; desk.table.profiles().len()];
         for &profile in profiles {
             wanted[usize::from(profile)] += 1;
         }
-        let stays = |index: usize, profile: u8| {
-            let here = self.members[index].here;
-            here.filter(|&(on, slot)| on == at && slot.0.0 == usize::from(profile))
-                .map(|(_, slot)| slot)
-        };
         let fitting = self.mixes[desk.kind].states[profiles.len()]
             .iter()
             .filter(|slots| {
@@ -524,7 +529,7 @@ impl<'a> Company<'a> {
         let kept = |slots: &[Slot]| {
             let mut kept = 0;
             for (&index, &profile) in set.iter().zip(profiles) {
-                match stays(index, profile) {
+                match self.stays(index, at, profile) {
                     Some(slot) if slots.contains(&slot) => kept += 16,
                     _ if !self.members[index].movable => return None,
                     _ => {}
@@ -535,11 +540,27 @@ impl<'a> Company<'a> {
         let best = fitting
             .filter_map(|slots| Some((kept(slots)?, slots)))
             .max_by_key(|found| found.0);
-        let Some((_, slots)) = best else { return };
-        let mut free: Vec<Slot> = slots.clone();
+        best.map(|(_, slots)| &slots[..])
+    }
+
+    /// Where a job runs, if that is on such a slice of that GPU.
+    fn stays(&self, index: usize, at: usize, profile: u8) -> Option<Slot> {
+        let here = self.members[index].here;
+        here.filter(|&(on, slot)| on == at && slot.0.0 == usize::from(profile))
+            .map(|(_, slot)| slot)
+    }
+
+    /// Orders for one GPU.
+    fn lay_out(&self, at: usize, profiles: &[u8], orders: &mut Vec<Order>) {
+        let desk = &self.board.gpus[at];
+        let set = &self.sets[at];
+        let Some(slots) = self.slots(at, set, profiles) else {
+            return;
+        };
+        let mut free: Vec<Slot> = slots.to_vec();
         let mut go = Vec::new();
         for (&index, &profile) in set.iter().zip(profiles) {
-            match stays(index, profile) {
+            match self.stays(index, at, profile) {
                 Some(slot) if free.contains(&slot) => free.retain(|other| *other != slot),
                 _ => go.push((index, profile)),
             }
