@@ -31,6 +31,8 @@ mod gpu;
 mod machine;
 mod planned;
 #[cfg(test)]
+mod planned_orders;
+#[cfg(test)]
 mod planned_properties;
 pub mod policy;
 #[cfg(test)]
