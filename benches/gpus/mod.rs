@@ -1,23 +1,12 @@
-//! GPUs that the benchmarks cut, as `nvidia-smi mig -lgip` and `-lgipp` print them.
+//! GPUs that the benchmarks cut: the profiles of the simulator's models.
 #![allow(dead_code, reason = "each benchmark uses its own part")]
 
 use migm_supervisor::layout::{Placement, Profile};
-
-/// Name, compute slices, SMs, MiB, engines, starts, size.
-type Row = (&'static str, u32, u32, u64, [u32; 5], &'static [u32], u32);
+use simgpu::model;
 
 /// All profiles of an A100-40GB.
 pub fn a100() -> Vec<Profile> {
-    const SEVEN: &[u32] = &[0, 1, 2, 3, 4, 5, 6];
-    profiles(&[
-        ("1g.5gb", 1, 14, 4864, [1, 0, 0, 0, 0], SEVEN, 1),
-        ("1g.5gb+me", 1, 14, 4864, [1, 1, 0, 1, 1], SEVEN, 1),
-        ("1g.10gb", 1, 14, 9984, [1, 1, 0, 0, 0], &[0, 2, 4, 6], 2),
-        ("2g.10gb", 2, 28, 9984, [2, 1, 0, 0, 0], &[0, 2, 4], 2),
-        ("3g.20gb", 3, 42, 20096, [3, 2, 0, 0, 0], &[0, 4], 4),
-        ("4g.20gb", 4, 56, 20096, [4, 2, 0, 0, 0], &[0], 4),
-        ("7g.40gb", 7, 98, 40448, [7, 5, 0, 1, 1], &[0], 8),
-    ])
+    of("a100-40gb")
 }
 
 /// Those without a suffix.
@@ -26,25 +15,33 @@ pub fn a100_plain() -> Vec<Profile> {
     a100().into_iter().filter(plain).collect()
 }
 
-/// The base profiles of an A30.
-pub fn a30_base() -> Vec<Profile> {
-    profiles(&[
-        ("1g.6gb", 1, 14, 5952, [1, 1, 0, 0, 0], &[0, 1, 2, 3], 1),
-        ("2g.12gb", 2, 28, 11968, [2, 2, 0, 0, 0], &[0, 2], 2),
-        ("4g.24gb", 4, 56, 24000, [4, 4, 0, 1, 1], &[0], 4),
-    ])
-}
-
-fn profiles(rows: &[Row]) -> Vec<Profile> {
-    let profile = |&(name, compute, sms, mib, engines, starts, size): &Row| Profile {
-        id: 0,
-        name: name.to_owned(),
-        compute,
-        sms,
-        memory: mib << 20,
-        count: 0,
-        engines,
-        placements: starts.iter().map(|&start| Placement { start, size }).collect(),
+/// All profiles of a model, by its key.
+pub fn of(key: &str) -> Vec<Profile> {
+    let model = &model::MODELS[model::find(key).expect("a GPU that can be simulated")];
+    let profile = |profile: &model::Profile| {
+        let engines = profile.engines;
+        let starts = profile.starts.iter();
+        Profile {
+            id: profile.id,
+            name: profile.name.to_owned(),
+            compute: profile.compute,
+            sms: profile.sms,
+            memory: profile.memory_mib << 20,
+            count: profile.count,
+            engines: [
+                engines.copy,
+                engines.decoder,
+                engines.encoder,
+                engines.jpeg,
+                engines.ofa,
+            ],
+            placements: starts
+                .map(|&start| Placement {
+                    start,
+                    size: profile.size,
+                })
+                .collect(),
+        }
     };
-    rows.iter().map(profile).collect()
+    model.profiles.iter().map(profile).collect()
 }

@@ -8,25 +8,42 @@
 //! | d | jobs that come one by one at loads from 0.3 to 0.95 |
 //! | e | jobs made to hurt the default policy |
 //! | optimum | 200 batches of 6 to 10 jobs, and how far from the proven optimum they end |
+//! | types | the workloads of a to e on every kind of GPU, against sequential and best static |
 //! | speed | 10,000 jobs on 64 GPUs, and the time of one decision |
 //!
-//! `--data DIR` names a folder with `miso_seconds_per_batch.csv` and `miso_trace_100.csv`; without it, small
-//! tables beside this file stand in, and b is left out. `--seeds N` (default 5) sets the spread; `--learn` is the second pass:
-//! speeds are learnt, not told. The policy's settings are the same in all suites. All figures are simulated.
+//! `--data DIR` names a folder with `miso_seconds_per_batch.csv` and `miso_trace_100.csv`; without it, a small
+//! table beside this file stands in, and b is left out. `--seeds N` (default 5) sets the spread; `--gpu MODEL` (default
+//! a100-40gb) the kind of GPU; `--learn` is the second pass: speeds are learnt, not told. The policy's settings are the same
+//! in all suites. All figures are simulated but those of `speed` and the CPU time of a plan.
 #![expect(clippy::unwrap_used, reason = "a benchmark ends at its first surprise")]
 
 use std::path::PathBuf;
 
+mod batches;
 mod common;
 #[path = "../gpus/mod.rs"]
 mod gpus;
-mod mixes;
+mod loads;
 mod online;
 mod optimum;
 mod speed;
 mod trace;
+mod types;
 
 use common::Options;
+
+type Suite = (&'static str, fn(&Options));
+
+const SUITES: [Suite; 8] = [
+    ("a", batches::paper),
+    ("b", trace::miso),
+    ("c", batches::batches),
+    ("d", online::loads),
+    ("e", batches::adversarial),
+    ("optimum", optimum::distance),
+    ("types", types::all),
+    ("speed", speed::large),
+];
 
 fn main() {
     let mut options = Options::default();
@@ -36,37 +53,22 @@ fn main() {
         match argument.as_str() {
             // Cargo's own.
             "--bench" => {}
-            "--data" => options.data = arguments.next().map(PathBuf::from),
-            "--seeds" => {
-                options.seeds = arguments
-                    .next()
-                    .and_then(|n| n.parse().ok())
-                    .unwrap_or(options.seeds)
-            }
+            "--data" => options.data = Some(PathBuf::from(arguments.next().expect("--data DIR"))),
+            "--seeds" => options.seeds = arguments.next().and_then(|n| n.parse().ok()).expect("--seeds N"),
+            "--gpu" => options.gpu = arguments.next().expect("--gpu MODEL"),
             "--learn" => options.settings.learn = true,
-            other => wanted.push(other.to_owned()),
+            other => {
+                assert!(
+                    SUITES.iter().any(|(name, _)| *name == other),
+                    "`{other}` is no suite"
+                );
+                wanted.push(other.to_owned());
+            }
         }
     }
-    let runs = |suite: &str| wanted.is_empty() || wanted.iter().any(|name| name == suite);
-    if runs("a") {
-        mixes::paper(&options);
-    }
-    if runs("b") {
-        trace::miso(&options);
-    }
-    if runs("c") {
-        mixes::batches(&options);
-    }
-    if runs("d") {
-        online::loads(&options);
-    }
-    if runs("e") {
-        mixes::adversarial(&options);
-    }
-    if runs("optimum") {
-        optimum::distance(&options);
-    }
-    if runs("speed") {
-        speed::large(&options);
+    for (name, suite) in SUITES {
+        if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {
+            suite(&options);
+        }
     }
 }

@@ -1,71 +1,53 @@
 //! The default policy against the proven optimum of small batches.
 
-use std::time::Instant;
-
 use migm_supervisor::whatif::{Gpu, Job, Workload, bounds, optimum};
+use rand::RngExt;
 
-use super::common::{Numbers, Options, a30s, a100s, goal, job, mean, run};
+use super::common::{Options, cpu, goal, gpus, mean, most, numbers, run};
+use super::loads::{any, batch, names, trained};
 
 /// Batches of each kind.
 const BATCHES: u64 = 200;
 
 /// 6 to 10 jobs of random programs, or all of one; durations log-uniform from 30 to 600 s.
-fn load(options: &Options, gpus: &[Gpu], kinds: &[Gpu], alike: bool, seed: u64) -> Workload {
+fn load(options: &Options, node: &[Gpu], alike: bool, seed: u64) -> Workload {
     let speeds = options.speeds();
-    let mut numbers = Numbers::new(seed);
-    // The speeds are those of an A100; another kind's are carried over from them.
-    let made = |work: f64, name: &str| {
-        let mut found = job(name, 0.0, work, name, &speeds, kinds);
-        found.speeds.drain(..kinds.len() - 1);
-        found
-    };
+    let mut numbers = numbers(seed);
+    let made = |work: f64, name: &str| trained(0, 0.0, work, name, &speeds, node);
     let fits = |job: &Job| job.speeds[0].iter().any(|speed| *speed > 0.0);
-    let names = speeds.workloads().into_iter();
-    let names: Vec<&str> = names.filter(|name| fits(&made(1.0, name))).collect();
-    let count = 6 + numbers.below(5);
-    let one = names[numbers.below(names.len())];
-    let mut jobs: Vec<Job> = Vec::new();
-    while jobs.len() < count {
-        let work = 30.0 * 20.0_f64.powf(numbers.unit());
-        let drawn = names[numbers.below(names.len())];
-        jobs.push(made(work, if alike { one } else { drawn }));
-    }
-    Workload {
-        gpus: gpus.to_vec(),
-        jobs,
-        batch: true,
-    }
+    let mut names = names(&speeds);
+    names.retain(|name| fits(&made(1.0, name)));
+    let count = numbers.random_range(6..=10);
+    let one = any(&names, &mut numbers);
+    let jobs: Vec<Job> = (0..count)
+        .map(|_| {
+            let work = 30.0 * 20.0_f64.powf(numbers.random());
+            let drawn = any(&names, &mut numbers);
+            made(work, if alike { one } else { drawn })
+        })
+        .collect();
+    batch(node.to_vec(), jobs)
 }
 
 pub fn distance(options: &Options) {
     println!(
         "\n(optimum) {BATCHES} batches of 6 to 10 jobs: makespan over the proven optimum, mean and worst"
     );
-    let a100 = a100s(1);
-    let a30 = a30s(1);
-    let both: Vec<Gpu> = a100
-        .iter()
-        .cloned()
-        .chain(a30.iter().map(|gpu| Gpu {
-            kind: 1,
-            ..gpu.clone()
-        }))
-        .collect();
-    for (what, gpus, kinds, alike) in [
-        ("A100", &a100, &a100, false),
-        ("A100, jobs of one program", &a100, &a100, true),
-        ("A30", &a30, &both, false),
-        ("two A100", &a100s(2), &a100, false),
+    for (what, node, alike) in [
+        ("A100", gpus("a100-40gb", 1), false),
+        ("A100, jobs of one program", gpus("a100-40gb", 1), true),
+        ("A30", gpus("a30-24gb", 1), false),
+        ("two A100", gpus("a100-40gb", 2), false),
     ] {
         let policies = ["migm", "far", "scheme-b"];
         let mut over: [Vec<f64>; 3] = Default::default();
         let (mut bound, mut seconds) = (Vec::new(), Vec::new());
         let mut open = 0;
         for seed in 1..=BATCHES {
-            let load = load(options, gpus, kinds, alike, seed);
-            let began = Instant::now();
+            let load = load(options, &node, alike, seed);
+            let began = cpu();
             let found = optimum::search(&load, &options.settings, optimum::NODES).unwrap();
-            seconds.push(began.elapsed().as_secs_f64());
+            seconds.push(cpu() - began);
             if !found.proven {
                 open += 1;
                 continue;
@@ -75,11 +57,10 @@ pub fn distance(options: &Options) {
             }
             bound.push(bounds::makespan(&load).unwrap() / found.makespan);
         }
-        let worst = |of: &[f64]| of.iter().copied().fold(0.0, f64::max);
         let average = |of: &[f64]| mean(of.iter().copied());
         let figures = policies.iter().zip(&over);
         let figures: Vec<String> = figures
-            .map(|(policy, of)| format!("{policy} {:.3} {:.3}", average(of), worst(of)))
+            .map(|(policy, of)| format!("{policy} {:.3} {:.3}", average(of), most(of)))
             .collect();
         println!(
             "  {what}: {}; lower bound {:.3} mean",
@@ -92,7 +73,7 @@ pub fn distance(options: &Options) {
             &format!(
                 "{open} not; {:.3} s mean, {:.3} s worst",
                 average(&seconds),
-                worst(&seconds)
+                most(&seconds)
             ),
         );
     }

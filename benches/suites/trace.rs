@@ -1,72 +1,50 @@
 //! Suite b: the trace of MISO.
 
-use migm_supervisor::whatif::tables::{self, MemoryTable, Row};
-use migm_supervisor::whatif::{Settings, Workload};
+use migm_supervisor::whatif::Settings;
+use migm_supervisor::whatif::tables::{self, Row};
 
-use super::common::{Numbers, Options, a100s, compare, goal, run};
+use super::common::{Options, compare, compare_once, goal, run};
+use super::loads::{Case, traced};
 
-/// The trace, or for a seed above 0 a resample: the same arrivals with jobs drawn with replacement.
-fn load(rows: &[Row], options: &Options, gpus: usize, seed: u64) -> Workload {
-    let gpus = a100s(gpus);
-    let speeds = options.speeds();
-    let mut numbers = Numbers::new(seed);
-    let jobs = rows.iter().map(|row| {
-        let drawn = if seed == 0 {
-            row
-        } else {
-            &rows[numbers.below(rows.len())]
-        };
-        let row = Row {
-            arrival: row.arrival,
-            ..drawn.clone()
-        };
-        tables::job(&row, &speeds, &MemoryTable::default(), &gpus).unwrap()
-    });
-    Workload {
-        jobs: jobs.collect(),
-        gpus,
-        batch: false,
-    }
+fn rows(options: &Options) -> Option<Vec<Row>> {
+    let file = options.data.as_ref()?.join("miso_trace_100.csv");
+    Some(tables::trace(&std::fs::read_to_string(file).unwrap()).unwrap())
+}
+
+/// Resamples of the trace, where there is one.
+pub fn resamples(options: &Options) -> Option<Case> {
+    let title = "(b) bootstrap resamples of the trace, 8 GPUs";
+    Some(traced(options, &rows(options)?, 8, title))
 }
 
 pub fn miso(options: &Options) {
-    let Some(folder) = &options.data else {
+    let (Some(rows), Some(resampled)) = (rows(options), resamples(options)) else {
         println!("\n(b) left out: --data DIR names no folder with miso_trace_100.csv");
         return;
     };
-    let rows = tables::trace(&std::fs::read_to_string(folder.join("miso_trace_100.csv")).unwrap()).unwrap();
     goals(&rows, options);
-    let one = Options {
-        data: options.data.clone(),
-        seeds: 1,
-        settings: options.settings,
-    };
     let policies = [
         "sequential",
         "best-static",
         "scheme-a",
         "scheme-b",
+        "far",
         "mfi",
         "miso",
         "migm",
     ];
     for gpus in [2, 4, 8, 16, 24, 32] {
-        compare(
-            &format!("(b) trace of MISO, {gpus} GPUs"),
-            &one,
-            &policies,
-            |_| load(&rows, options, gpus, 0),
-        );
+        let case = traced(options, &rows, gpus, format!("(b) trace of MISO, {gpus} GPUs"));
+        compare_once(&case, options, &policies);
     }
-    let title = "(b) bootstrap resamples of the trace, 8 GPUs";
-    compare(title, options, &policies, |seed| load(&rows, options, 8, seed));
+    compare(&resampled, options, &policies);
 }
 
 fn goals(rows: &[Row], options: &Options) {
     println!(
         "\n(b) goals: mean completion time over unpartitioned / over best static; makespan over unpartitioned"
     );
-    let eight = load(rows, options, 8, 0);
+    let eight = (traced(options, rows, 8, "").load)(0);
     let base = run("sequential", &eight, &options.settings);
     let fixed = run("best-static", &eight, &options.settings);
     let told = options.settings;
@@ -125,7 +103,7 @@ fn goals(rows: &[Row], options: &Options) {
         goal(what, reached, &figure);
     }
     for gpus in [16, 24, 32] {
-        let many = load(rows, options, gpus, 0);
+        let many = (traced(options, rows, gpus, "").load)(0);
         let base = run("sequential", &many, &told).mean_completion;
         let fixed = run("best-static", &many, &told).mean_completion;
         for (what, settings) in [("moves", told), ("no moves", Settings { moves: false, ..told })] {

@@ -21,7 +21,7 @@ pub struct Args {
         help = "The jobs: tables [[job]] with command and, if wanted, name, count or array, mem, iterations, arrival_s, env, part, after, after_any, priority, profile or exclusive, device"
     )]
     file: PathBuf,
-    /// How jobs are placed: migm (what is best for all jobs together; the default), scheme-b (in order, each on the
+    /// How jobs are placed: migm (what is best for all jobs together; the default where the batch starts a supervisor), scheme-b (in order, each on the
     /// tightest slice, reshaped on demand), sequential (each GPU whole, one job at a time), static:LAYOUT (as
     /// static:4g+3g), scheme-a, far, mfi or miso
     #[arg(long, value_name = "P", value_parser = str::parse::<PolicyName>)]
@@ -58,6 +58,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
             sim: args.sim,
             time_scale: args.time_scale,
             policy: args.policy.map(|policy| policy.to_string()),
+            for_batch: true,
             socket: None,
         },
         output: if args.json {

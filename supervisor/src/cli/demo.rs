@@ -321,6 +321,7 @@ impl Stage<'_> {
             time_scale: Some(self.args.time_scale),
             socket: Some(socket),
             policy: Some(policy.to_string()),
+            for_batch: true,
         };
         // Held until the end, so that the supervisor stays between the parts.
         let mut client = wanted.connect_or_start().map_err(Failure::no_gpu)?;

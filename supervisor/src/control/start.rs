@@ -91,18 +91,28 @@ pub struct Wanted {
     pub sim: Option<String>,
     /// Wall seconds per simulated second for that.
     pub time_scale: Option<f64>,
-    /// How it places jobs, if not as it does by itself.
+    /// How it places jobs, if the command says so.
     pub policy: Option<String>,
+    /// It is wanted for a batch.
+    #[serde(default)]
+    pub for_batch: bool,
     /// This socket and no other.
     pub socket: Option<PathBuf>,
 }
 
 impl Wanted {
-    /// With the policy that `MIGM_POLICY` names, where none is asked for.
+    /// With the policy of a supervisor that is started now, where none is asked for: that which `MIGM_POLICY` names, else one
+    /// that weighs the jobs of a batch together. A job by itself gets the tightest slice: nothing tells how long it runs, and
+    /// whoever comes next is to find room.
     fn with_usual_policy(mut self) -> Result<Self, UnknownPolicy> {
-        let usual = std::env::var("MIGM_POLICY").ok().filter(|name| !name.is_empty());
-        if let (None, Some(usual)) = (&self.policy, usual) {
-            self.policy = Some(usual.parse::<PolicyName>()?.to_string());
+        if self.policy.is_none() {
+            let named = std::env::var("MIGM_POLICY").ok().filter(|name| !name.is_empty());
+            let usual = match named {
+                Some(named) => named.parse()?,
+                None if self.for_batch => PolicyName::Migm,
+                None => PolicyName::SchemeB,
+            };
+            self.policy = Some(usual.to_string());
         }
         Ok(self)
     }
@@ -444,6 +454,7 @@ mod tests {
             sim: Some("a100-40gb:2".into()),
             time_scale: Some(0.5),
             policy: Some("sequential".into()),
+            for_batch: true,
             socket: None,
         };
         let places = wanted.places();

@@ -158,12 +158,11 @@ impl Owner {
             work,
             attained,
             weight: 1.0,
-            // One that is on its way out, or that nobody could start again, is not asked to move.
-            keeps_work: job.learnt.kept() != WorkKept::Never
-                && job.submission.movable
-                && job.runner.is_some()
-                && !job.cancelled
-                && job.state != JobState::Moving,
+            keeps_work: job.learnt.kept() != WorkKept::Never,
+            stays: !job.submission.movable
+                || job.runner.is_none()
+                || job.cancelled
+                || job.state == JobState::Moving,
             move_cost: self.costs.moving(),
             in_batch: job.submission.batch.is_some() && !job.late,
         }

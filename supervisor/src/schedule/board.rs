@@ -26,6 +26,8 @@ pub struct Facts {
     pub weight: f64,
     /// Whether a move keeps the work done so far.
     pub keeps_work: bool,
+    /// It is not to be stopped for others: it could not be started again, or is on its way out.
+    pub stays: bool,
     /// Seconds that a move costs the job, work lost left out.
     pub move_cost: f64,
     /// The job came with all others of its batch, so that the batch's end counts, not the job's own.

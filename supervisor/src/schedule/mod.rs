@@ -31,6 +31,8 @@ mod gpu;
 mod machine;
 mod planned;
 #[cfg(test)]
+mod planned_orders;
+#[cfg(test)]
 mod planned_properties;
 pub mod policy;
 #[cfg(test)]
@@ -52,6 +54,7 @@ mod worth;
 
 pub use board::{Board, Candidate, Decider, Desk, Facts, Held, Order, share};
 pub use machine::Scheduler;
+pub use planned::PASSED_AT_MOST;
 pub use policy::{PolicyName, UnknownPolicy};
 pub use rank::AGE_S;
 pub use shares::HALF_LIFE_S;

@@ -31,7 +31,7 @@ mod words;
 
 /// So many jobs that stand behind it may start while a job is the first in the queue: then it is the only one that the
 /// decider is shown until it has a slot. Batches that wait alone are planned as a whole and are spared this.
-pub(super) const PASSED_AT_MOST: u32 = 200;
+pub const PASSED_AT_MOST: u32 = 200;
 
 /// What planned policies add to the scheduler's state.
 #[derive(Debug)]
@@ -119,7 +119,10 @@ impl Planned {
 
     /// A job may have stayed long enough where it is, or done so much that another should come first.
     pub(super) fn time_passes(&mut self, somebody_waits: bool) {
-        let moves = || self.runs.keys().any(|job| self.facts(*job).keeps_work);
+        let moves = || {
+            let mut running = self.runs.keys().map(|job| self.facts(*job));
+            running.any(|facts| facts.keeps_work && !facts.stays)
+        };
         self.changed |= somebody_waits || moves();
     }
 
@@ -260,8 +263,7 @@ impl Scheduler {
             return;
         }
         if known.holds.is_some() {
-            // What a job would lose is never won back by speed.
-            if known.moving || !planned.facts(order.job).keeps_work {
+            if known.moving || planned.facts(order.job).stays {
                 return;
             }
             known.moving = true;
@@ -331,6 +333,11 @@ impl Scheduler {
                 let number = *number;
                 planned.seats.remove(&job);
                 self.lease(planned, number, now, job, seat, actions);
+            } else if let SliceState::Busy(holder) = slice.state
+                && !self.jobs.get(&holder).is_some_and(|known| known.moving)
+            {
+                // Whoever is there stays: the order cannot be.
+                planned.drop_seat(job);
             }
             return;
         }

@@ -4,7 +4,7 @@
 use migm_shared::ids::{Incarnation, JobId};
 use proptest::prelude::*;
 
-use super::planned::PASSED_AT_MOST;
+use super::PASSED_AT_MOST;
 use super::policy::{Choice, Far, Mfi, Migm, Miso, Waves};
 use super::world::{Arrival, MACHINES, Turn, World, play, turn};
 use super::*;

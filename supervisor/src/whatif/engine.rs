@@ -436,6 +436,10 @@ impl<'a> Engine<'a> {
                 self.jobs[job].left = 0.0;
                 self.ended += 1;
                 self.outcome.completions[job] = self.now - self.jobs[job].came.unwrap_or(self.now);
+                // Its time shows its speed, if it was told how much work that was.
+                if self.settings.learn && self.settings.remaining_known {
+                    self.learn(job, &running);
+                }
                 self.over(job);
                 self.tell(Event::Ended {
                     job: id(job),

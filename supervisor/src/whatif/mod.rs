@@ -24,6 +24,8 @@ pub mod bus;
 mod engine;
 pub mod optimum;
 pub mod parameters;
+#[cfg(test)]
+mod policy_tests;
 mod run;
 pub mod search;
 pub mod tables;

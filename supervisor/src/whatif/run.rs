@@ -112,6 +112,7 @@ impl Knowledge {
             attained: job.work - left,
             weight: job.weight,
             keeps_work: job.checkpoints && settings.work_kept,
+            stays: false,
             move_cost: settings.move_cost,
             in_batch: self.batch,
         })

@@ -244,7 +244,7 @@ fn use_what_stands(policy: &str) {
 }
 
 #[test]
-fn only_a_job_that_keeps_its_work_is_moved_for_speed() {
+fn a_job_that_is_to_stay_is_not_moved_for_speed() {
     let told = Told::default();
     let mut node = Scheduler::with_decider(Box::new(told.clone()), Incarnation(1));
     let table = gpu(&mut node);
@@ -256,21 +256,22 @@ fn only_a_job_that_keeps_its_work_is_moved_for_speed() {
     };
     *told.next.lock().unwrap() = vec![order(1, slot(&table, "1g.5gb", 0))];
     assert_eq!(granted(&arrive(&mut node, 1, 3)), [1]);
-    let facts = |keeps_work| Event::Facts {
+    let facts = |stays| Event::Facts {
         job: JobId(1),
         facts: Arc::new(Facts {
-            keeps_work,
+            keeps_work: true,
+            stays,
             weight: 1.0,
             ..Facts::default()
         }),
     };
-    for (keeps, moves) in [(false, 0), (true, 1)] {
+    for (stays, moves) in [(true, 0), (false, 1)] {
         *told.next.lock().unwrap() = vec![order(1, slot(&table, "3g.20gb", 4))];
-        let actions = run(&mut node, facts(keeps));
+        let actions = run(&mut node, facts(stays));
         let asked = actions
             .iter()
             .filter(|action| matches!(action, Action::Move { for_speed: true, .. }));
-        assert_eq!(asked.count(), moves, "keeps its work: {keeps}");
+        assert_eq!(asked.count(), moves, "stays: {stays}");
     }
 }
 

@@ -134,6 +134,8 @@ pub(super) struct Company<'a> {
     worth: Vec<f64>,
     plan: Vec<Option<Fit>>,
     window: Vec<usize>,
+    /// Seconds that the cost of a move is spread over at most.
+    horizon: f64,
 }
 
 impl<'a> Company<'a> {
@@ -164,6 +166,7 @@ impl<'a> Company<'a> {
             worth: vec![0.0; gpus],
             plan: vec![None; gpus],
             window: Vec::new(),
+            horizon: HORIZON_S,
         };
         for (at, desk) in board.gpus.iter().enumerate() {
             company.locked[at] = desk.busy.is_none() || !desk.lasting.is_empty();
@@ -181,7 +184,10 @@ impl<'a> Company<'a> {
                     worth: 0.0,
                     speeds: speeds(facts, &tables, held.need, held.outgrown),
                     here: Some((at, held.slot)),
-                    movable: held.runs && facts.keeps_work && held.ran > DWELL * facts.move_cost,
+                    movable: held.runs
+                        && facts.keeps_work
+                        && !facts.stays
+                        && held.ran > DWELL * facts.move_cost,
                     order: 0,
                 });
             }
@@ -200,6 +206,7 @@ impl<'a> Company<'a> {
             });
         }
         company.value();
+        company.look_ahead();
         company.look_at(changed, turn);
         company
     }
@@ -249,6 +256,26 @@ impl<'a> Company<'a> {
             });
             self.worth[at] = worth.sum();
         }
+    }
+
+    /// With few who wait, the time until as many GPUs are empty: by then each could have a place of its own and nobody
+    /// would have moved.
+    fn look_ahead(&mut self) {
+        if self.manner == Manner::Miso || self.queue.is_empty() || self.queue.len() > self.sets.len() {
+            return;
+        }
+        let end = |member: &Member<'_>| {
+            let (at, slot) = member.here?;
+            let speed = member.speeds[self.board.gpus[at].kind][slot.0.0];
+            Some(member.left / speed.max(1e-9))
+        };
+        let last = |set: &Vec<usize>| {
+            let ends = set.iter().filter_map(|&index| end(&self.members[index]));
+            ends.fold(0.0, f64::max)
+        };
+        let mut empty: Vec<f64> = self.sets.iter().map(last).collect();
+        empty.sort_by(f64::total_cmp);
+        self.horizon = empty[self.queue.len() - 1].clamp(1.0, HORIZON_S);
     }
 
     fn look_at(&mut self, changed: &[usize], turn: usize) {
@@ -415,7 +442,11 @@ impl<'a> Company<'a> {
             gain += fit.worth - self.worth[at];
             changes.push((at, set, fit));
         }
-        if gain > least && best.as_ref().is_none_or(|step| gain > step.gain + 1e-12) {
+        let better = gain > least && best.as_ref().is_none_or(|step| gain > step.gain + 1e-12);
+        // A mix may stand only where a job is that cannot go.
+        let stands =
+            |(at, set, fit): &(usize, Vec<usize>, Fit)| self.slots(*at, set, &fit.profiles).is_some();
+        if better && changes.iter().all(stands) {
             *best = Some(Step { gain, changes, joins });
         }
     }
@@ -435,10 +466,12 @@ impl<'a> Company<'a> {
                     .is_some_and(|(on, slot)| on == at && slot.0.0 == profile);
                 if speed <= 0.0 || (!stays && !member.movable) {
                     f64::NEG_INFINITY
-                } else if stays || member.here.is_none() {
+                } else if stays {
                     member.worth * speed
                 } else {
-                    member.worth * speed * (1.0 - part_lost(member, speed))
+                    let moves =
+                        f64::from(member.here.is_some()) + f64::from(self.moves_on(member, kind, speed));
+                    member.worth * speed * (1.0 - moves * self.part_lost(member, speed))
                 }
             }));
         }
@@ -453,6 +486,18 @@ impl<'a> Company<'a> {
             search.assign(0, &mut mix.clone(), 0.0);
         }
         search.best
+    }
+
+    /// A job that goes to less than its best, though it could have a place of its own before it ends, will move there.
+    fn moves_on(&self, member: &Member<'_>, kind: usize, speed: f64) -> bool {
+        let soon = self.horizon < HORIZON_S.min(member.left / speed);
+        soon && member.speeds[kind].iter().any(|&other| other > speed)
+    }
+
+    /// The part of its coming seconds that a job loses by a move.
+    fn part_lost(&self, member: &Member<'_>, speed: f64) -> f64 {
+        let goes_on = (member.left / speed.max(1e-9)).clamp(1.0, self.horizon);
+        member.facts.move_cost / goes_on
     }
 
     fn orders(&self) -> Vec<Order> {
@@ -476,19 +521,13 @@ impl<'a> Company<'a> {
         orders
     }
 
-    /// Orders for one GPU: the places at which most jobs stay where they are, then most idle slices.
-    fn lay_out(&self, at: usize, profiles: &[u8], orders: &mut Vec<Order>) {
+    /// The slots at which most jobs stay where they are, then most idle slices; `None` when one that cannot go would have to.
+    fn slots(&self, at: usize, set: &[usize], profiles: &[u8]) -> Option<&[Slot]> {
         let desk = &self.board.gpus[at];
-        let set = &self.sets[at];
         let mut wanted = vec![0; desk.table.profiles().len()];
         for &profile in profiles {
             wanted[usize::from(profile)] += 1;
         }
-        let stays = |index: usize, profile: u8| {
-            let here = self.members[index].here;
-            here.filter(|&(on, slot)| on == at && slot.0.0 == usize::from(profile))
-                .map(|(_, slot)| slot)
-        };
         let fitting = self.mixes[desk.kind].states[profiles.len()]
             .iter()
             .filter(|slots| {
@@ -497,7 +536,7 @@ impl<'a> Company<'a> {
         let kept = |slots: &[Slot]| {
             let mut kept = 0;
             for (&index, &profile) in set.iter().zip(profiles) {
-                match stays(index, profile) {
+                match self.stays(index, at, profile) {
                     Some(slot) if slots.contains(&slot) => kept += 16,
                     _ if !self.members[index].movable => return None,
                     _ => {}
@@ -508,11 +547,27 @@ impl<'a> Company<'a> {
         let best = fitting
             .filter_map(|slots| Some((kept(slots)?, slots)))
             .max_by_key(|found| found.0);
-        let Some((_, slots)) = best else { return };
-        let mut free: Vec<Slot> = slots.clone();
+        best.map(|(_, slots)| &slots[..])
+    }
+
+    /// Where a job runs, if that is on such a slice of that GPU.
+    fn stays(&self, index: usize, at: usize, profile: u8) -> Option<Slot> {
+        let here = self.members[index].here;
+        here.filter(|&(on, slot)| on == at && slot.0.0 == usize::from(profile))
+            .map(|(_, slot)| slot)
+    }
+
+    /// Orders for one GPU.
+    fn lay_out(&self, at: usize, profiles: &[u8], orders: &mut Vec<Order>) {
+        let desk = &self.board.gpus[at];
+        let set = &self.sets[at];
+        let Some(slots) = self.slots(at, set, profiles) else {
+            return;
+        };
+        let mut free: Vec<Slot> = slots.to_vec();
         let mut go = Vec::new();
         for (&index, &profile) in set.iter().zip(profiles) {
-            match stays(index, profile) {
+            match self.stays(index, at, profile) {
                 Some(slot) if free.contains(&slot) => free.retain(|other| *other != slot),
                 _ => go.push((index, profile)),
             }
@@ -536,12 +591,6 @@ impl<'a> Company<'a> {
             });
         }
     }
-}
-
-/// The part of its coming seconds that a job loses by a move.
-fn part_lost(member: &Member<'_>, speed: f64) -> f64 {
-    let goes_on = (member.left / speed.max(1e-9)).clamp(1.0, HORIZON_S);
-    member.facts.move_cost / goes_on
 }
 
 fn with(set: &[usize], joins: usize) -> Vec<usize> {

@@ -174,6 +174,9 @@ pub(super) struct Shop<'a> {
     pending: Vec<u16>,
     /// Starts at time 0 of the plan evaluated last.
     pub(super) starts: Vec<Start>,
+    /// How often a place was looked for.
+    #[cfg(test)]
+    looked: std::cell::Cell<usize>,
 }
 
 impl<'a> Shop<'a> {
@@ -191,6 +194,8 @@ impl<'a> Shop<'a> {
             ends: BinaryHeap::new(),
             pending: Vec::new(),
             starts: Vec::new(),
+            #[cfg(test)]
+            looked: std::cell::Cell::default(),
         }
     }
 
@@ -222,16 +227,20 @@ impl<'a> Shop<'a> {
             if !self.pending.is_empty() {
                 let mut kept = 0;
                 let mut stopped = false;
+                // What has no room now has none after further starts either.
+                let mut full = Full::default();
                 for at in 0..self.pending.len() {
                     let index = self.pending[at];
-                    let chosen = if stopped {
+                    let way = list.way[usize::from(index)];
+                    let wanted = self.tasks[usize::from(index)].ways[usize::from(way)];
+                    let chosen = if stopped || full.has(wanted) {
                         None
                     } else {
-                        self.place(index, list.way[usize::from(index)])
+                        self.place(wanted)
                     };
                     match chosen {
                         Some((gpu, bit, after)) => {
-                            let end = self.start(index, list.way[usize::from(index)], gpu, bit, after, time);
+                            let end = self.start(wanted, gpu, bit, after, time);
                             let task = &self.tasks[usize::from(index)];
                             sum += task.weight * end;
                             last = last.max(end);
@@ -245,6 +254,7 @@ impl<'a> Shop<'a> {
                         }
                         None => {
                             stopped = self.strict;
+                            full.add(wanted);
                             self.pending[kept] = index;
                             kept += 1;
                         }
@@ -290,8 +300,9 @@ impl<'a> Shop<'a> {
     }
 
     /// Where a task can start now: a standing slice of its kind anywhere, else the first GPU with room.
-    fn place(&self, index: u16, option: u8) -> Option<(u16, u8, u16)> {
-        let wanted = self.tasks[usize::from(index)].ways[usize::from(option)];
+    fn place(&self, wanted: Way) -> Option<(u16, u8, u16)> {
+        #[cfg(test)]
+        self.looked.set(self.looked.get() + 1);
         let mut made = None;
         for (gpu, place) in self.now.iter().enumerate() {
             if place.kind != wanted.kind {
@@ -310,8 +321,7 @@ impl<'a> Shop<'a> {
         made
     }
 
-    fn start(&mut self, index: u16, option: u8, gpu: u16, bit: u8, after: u16, time: f64) -> f64 {
-        let seconds = self.tasks[usize::from(index)].ways[usize::from(option)].seconds;
+    fn start(&mut self, wanted: Way, gpu: u16, bit: u8, after: u16, time: f64) -> f64 {
         let place = &mut self.now[usize::from(gpu)];
         place.state = after;
         let mut begin = time;
@@ -323,13 +333,70 @@ impl<'a> Shop<'a> {
             place.standing &= !gone;
         }
         place.standing &= !(1 << bit);
-        let end = begin + seconds;
+        let end = begin + wanted.seconds;
         self.ends.push(Reverse((key(end), gpu, bit)));
         end
+    }
+}
+
+/// Profiles, by kind of GPU, that have no room; those beyond the first eight kinds and profiles are looked for each time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Full(u64);
+
+impl Full {
+    fn bit(wanted: Way) -> u64 {
+        if wanted.kind < 8 && wanted.profile < 8 {
+            1 << (wanted.kind * 8 + wanted.profile)
+        } else {
+            0
+        }
+    }
+
+    fn add(&mut self, wanted: Way) {
+        self.0 |= Self::bit(wanted);
+    }
+
+    fn has(self, wanted: Way) -> bool {
+        self.0 & Self::bit(wanted) != 0
     }
 }
 
 /// Times are at least 0, where the order of the bits is that of the numbers.
 fn key(seconds: f64) -> u64 {
     seconds.max(0.0).to_bits()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::samples;
+
+    #[test]
+    fn a_full_gpu_is_not_searched_for_every_task_that_waits() {
+        let grid = Grid::new(&samples::a100_base());
+        let task = Task {
+            weight: 1.0,
+            ways: vec![Way {
+                kind: 0,
+                profile: 0,
+                seconds: 10.0,
+            }],
+            runs: None,
+        };
+        let empty = Place {
+            kind: 0,
+            state: small(Table::EMPTY.to_usize()),
+            standing: 0,
+        };
+        let grids = [&grid];
+        let mut shop = Shop::new(&grids, vec![empty], vec![task; 105], Goal::Makespan);
+        let list = List {
+            order: (0..105).collect(),
+            way: vec![0; 105],
+        };
+        let cost = shop.cost(&list, f64::INFINITY);
+        assert!((150.0..151.0).contains(&cost), "fifteen rounds of seven: {cost}");
+        // Each start, and once in each round that nothing more fits.
+        assert!(shop.looked.get() <= 105 + 15, "{} looks", shop.looked.get());
+    }
 }

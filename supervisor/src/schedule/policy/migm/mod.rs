@@ -18,6 +18,7 @@ use super::picture::{Kind, is_plain, learn};
 use super::quick;
 
 mod local;
+mod loose;
 mod plan;
 mod remaining;
 
@@ -114,7 +115,9 @@ impl Decider for Migm {
         let batch = all.all(|facts| facts.in_batch);
         let moves =
             self.choice.moves && self.choice.search > 0 && !batch && running().any(|facts| facts.keeps_work);
-        if !moves && (!room || board.waiting.is_empty()) {
+        // In a batch, jobs may start again elsewhere when something has been learnt or has ended.
+        let loose = self.choice.moves && self.choice.search > 0 && batch;
+        if !moves && !loose && (!room || board.waiting.is_empty()) {
             return Vec::new();
         }
         self.learn_kinds(board);

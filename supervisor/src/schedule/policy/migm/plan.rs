@@ -4,22 +4,28 @@ use std::collections::HashMap;
 
 use migm_shared::ids::JobId;
 
-use super::super::super::{Board, Order};
+use super::super::super::{Board, Held, Order};
 use super::super::family::{family, refine};
 use super::super::picture::{Kind, number, running, ways};
 use super::super::shop::{Goal, List, STAY, Shop, Task, Way};
 use super::Choice;
 use super::local::{Dice, improve};
+use super::loose::{self, Loose};
 use super::remaining::Remaining;
+use crate::layout::{ProfileIndex, Table};
 
 /// Prices of a GPU's time at which the first lists are made.
-const PRICES: [f64; 7] = [0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 16.0];
+pub(super) const PRICES: [f64; 7] = [0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 16.0];
 /// Jobs that are planned at once; the others wait behind them.
 const AHEAD: usize = 200;
 /// Plans tried for jobs that come one by one, at each event.
 const ONLINE: u32 = 300;
 /// Part of a batch's search that is spent again at each later event.
 const AGAIN: u32 = 30;
+/// The same when running jobs start again elsewhere.
+const ANEW: u32 = 6;
+/// An evaluation takes time by the number of jobs: so many get the full budget, more get fewer evaluations.
+const FULL_BUDGET: u32 = 60;
 /// Where annealing starts, as a part of the cost; see [`improve`].
 const HEAT: f64 = 0.003;
 
@@ -86,22 +92,15 @@ impl Planner {
                 .any(|&task| !self.last.contains_key(&names[usize::from(task)]));
         let mut best = List::default();
         let mut least = f64::INFINITY;
-        if fresh {
-            for price in PRICES {
-                let list = List {
-                    order: order.clone(),
-                    way: priced(&shop, kinds, first, price),
-                };
-                let cost = shop.cost(&list, f64::INFINITY);
-                if cost < least || best.order.is_empty() {
-                    (best, least) = (list, cost);
-                }
-            }
-        } else {
-            best = List {
+        for price in PRICES {
+            let list = List {
                 order: order.clone(),
-                way: priced(&shop, kinds, first, 1.0),
+                way: priced(&shop, kinds, price),
             };
+            let cost = shop.cost(&list, f64::INFINITY);
+            if cost < least || best.way.is_empty() {
+                (best, least) = (list, cost);
+            }
         }
         if batch && fresh && !choice.fifo {
             let (cost, list) = family(&mut shop, kinds, first);
@@ -111,22 +110,31 @@ impl Planner {
                 (best, least) = (list, cost);
             }
         }
-        let again = self.remembered(&best, &names, first, &shop);
+        let again = self.remembered(&best, &names, &shop);
         let cost = shop.cost(&again, f64::INFINITY);
         if cost < least {
             (best, least) = (again, cost);
         }
-        let budget = match (batch, fresh) {
+        let mut budget = match (batch, fresh) {
             (false, _) => ONLINE.min(choice.search),
             (true, true) => choice.search,
             (true, false) => choice.search / AGAIN,
         };
+        let mut stops: Vec<usize> = Vec::new();
+        if batch && choice.moves {
+            let loose = loose_ends(board, kinds, remaining, &names);
+            if let Some(found) = loose::release(&mut shop, kinds, &best, least, loose) {
+                (best, least, stops) = (found.list, found.cost, found.stops);
+                budget = budget.max(choice.search / ANEW);
+            }
+        }
         self.round += 1;
+        let jobs = u32::try_from(best.order.len()).unwrap_or(u32::MAX);
         improve(
             &mut shop,
             &mut best,
             least,
-            budget,
+            budget.saturating_mul(FULL_BUDGET) / jobs.max(FULL_BUDGET),
             HEAT,
             &mut Dice::new(self.round),
         );
@@ -151,14 +159,32 @@ impl Planner {
                 ),
             }
         });
-        starts.collect()
+        let mut orders: Vec<Order> = starts.collect();
+        for task in stops {
+            let job = names[task];
+            if orders.iter().all(|order| order.job != job)
+                && let Some(desk) = board
+                    .gpus
+                    .iter()
+                    .find(|desk| desk.jobs().any(|held| held.job == Some(job)))
+            {
+                orders.push(Order {
+                    job,
+                    gpu: desk.gpu,
+                    slot: None,
+                    reason: "the batch ends earlier when it starts again later".to_owned(),
+                });
+            }
+        }
+        orders
     }
 
     /// The list of the last round, with what is new at its place by length.
-    fn remembered(&self, fresh: &List, names: &[JobId], first: usize, shop: &Shop<'_>) -> List {
+    fn remembered(&self, fresh: &List, names: &[JobId], shop: &Shop<'_>) -> List {
         let mut list = fresh.clone();
-        for (task, name) in names.iter().enumerate().skip(first) {
-            if let Some(&(_, way)) = self.last.get(name)
+        for (task, name) in names.iter().enumerate() {
+            if shop.tasks[task].runs.is_none()
+                && let Some(&(_, way)) = self.last.get(name)
                 && usize::from(way) < shop.tasks[task].ways.len()
             {
                 list.way[task] = way;
@@ -182,21 +208,53 @@ impl Planner {
 }
 
 /// For each task that waits the way of the least time and price.
-fn priced(shop: &Shop<'_>, kinds: &[Kind], first: usize, price: f64) -> Vec<u8> {
-    let best = |task: &Task| {
-        let cost = |way: &Way| {
-            let share = kinds[usize::from(way.kind)].shares[usize::from(way.profile)];
-            way.seconds * (1.0 + price * share)
-        };
-        let cheapest = task
-            .ways
-            .iter()
-            .enumerate()
-            .min_by(|a, b| cost(a.1).total_cmp(&cost(b.1)));
-        cheapest.map_or(0, |(index, _)| u8::try_from(index).unwrap_or(u8::MAX))
+fn priced(shop: &Shop<'_>, kinds: &[Kind], price: f64) -> Vec<u8> {
+    let way = |task: &Task| match task.runs {
+        Some(_) => STAY,
+        None => cheapest(&task.ways, kinds, price),
     };
-    let tasks = shop.tasks.iter().enumerate();
-    tasks
-        .map(|(index, task)| if index < first { STAY } else { best(task) })
-        .collect()
+    shop.tasks.iter().map(way).collect()
+}
+
+/// The way of the least time and price.
+pub(super) fn cheapest(ways: &[Way], kinds: &[Kind], price: f64) -> u8 {
+    let cost = |way: &Way| {
+        let share = kinds[usize::from(way.kind)].shares[usize::from(way.profile)];
+        way.seconds * (1.0 + price * share)
+    };
+    let best = ways
+        .iter()
+        .enumerate()
+        .min_by(|a, b| cost(a.1).total_cmp(&cost(b.1)));
+    best.map_or(0, |(index, _)| u8::try_from(index).unwrap_or(u8::MAX))
+}
+
+/// The running jobs that could start again elsewhere, in the order of their tasks, with what that costs.
+fn loose_ends(board: &Board<'_>, kinds: &[Kind], remaining: &Remaining, names: &[JobId]) -> Vec<Loose> {
+    let held = board.gpus.iter().flat_map(|desk| &desk.held);
+    let running: HashMap<JobId, &Held<'_>> = held.filter_map(|held| Some((held.job?, held))).collect();
+    let loose = |(task, name): (usize, &JobId)| {
+        let held = running.get(name).filter(|held| held.runs)?;
+        let facts = held.facts.filter(|facts| !facts.stays)?;
+        // What would be done again is never weighed against a guess.
+        if !facts.keeps_work && held.left.is_none() {
+            return None;
+        }
+        let left = remaining.of(held.left, held.attained);
+        let lost = if facts.keeps_work { 0.0 } else { held.attained };
+        let speed = |kind: usize, table: &Table, profile: ProfileIndex| {
+            let memory = table.profile(profile).memory;
+            if memory < held.need || memory <= held.outgrown {
+                0.0
+            } else {
+                facts.speed(kind, table, profile)
+            }
+        };
+        let mut ways = ways(board, kinds, speed, left + lost);
+        for way in &mut ways {
+            way.seconds += facts.move_cost;
+        }
+        (!ways.is_empty()).then_some(Loose { task, ways, lost })
+    };
+    names.iter().enumerate().filter_map(loose).collect()
 }
