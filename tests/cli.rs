@@ -305,9 +305,7 @@ const SHOW: &str = "echo $MIGM_ATTEMPT $CUDA_VISIBLE_DEVICES; exit 7";
 
 #[test]
 fn a_run_within_a_run_is_part_of_the_outer_job_unless_told_otherwise() {
-    let mut place = support::Place::simulated(&["--mig", "--time-scale", "0.05"]);
-    // The outer job must leave room: it waits for the inner one.
-    place.set("MIGM_POLICY", "scheme-b");
+    let place = support::Place::simulated(&["--mig", "--time-scale", "0.05"]);
     let migm = migm();
     let run = |inner: &[&str]| {
         let mut command = place.migm(&["run", "--", "sh", "-c"]);

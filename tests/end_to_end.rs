@@ -128,8 +128,7 @@ fn an_unmodified_cuda_program_is_counted_to_the_byte() {
 
 #[test]
 fn a_program_starts_on_the_smallest_slice_and_the_slice_goes_with_the_supervisor() {
-    let mut place = Place::simulated(&["--mig", "--time-scale", "0.05"]);
-    place.set("MIGM_POLICY", "scheme-b");
+    let place = Place::simulated(&["--mig", "--time-scale", "0.05"]);
     let costs = place.path().join("costs.toml");
     std::fs::write(&costs, "[kernels]\nstencil_step = 0.2\n").unwrap();
     let mut stencil = run(&place, &[], &["stencil", "--size", "1024", "--iterations", "30"]);

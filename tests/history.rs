@@ -313,8 +313,7 @@ fn a_history_of_another_version_is_set_aside_and_the_job_runs() {
 /// The supervisor that decided is gone, with what it knew; the runner has kept it.
 #[test]
 fn a_job_is_explained_after_its_private_supervisor_has_ended() {
-    let mut place = Place::without_gpu();
-    place.set("MIGM_POLICY", "scheme-b");
+    let place = Place::without_gpu();
     let mut command = place.migm(&[
         "run",
         "--sim",

@@ -21,6 +21,7 @@ fn place() -> Place {
     let costs = place.path().join("costs.toml");
     std::fs::write(&costs, COSTS).unwrap();
     place.set("SIMGPU_COSTS", costs.to_str().unwrap());
+    place.set("MIGM_POLICY", "migm");
     place
 }
 

@@ -96,7 +96,11 @@ fn a_batch_is_close_to_its_bound_and_far_ahead_of_sequential() {
 #[test]
 fn a_small_batch_is_held_against_its_optimum() {
     let policies = "sequential,scheme-b,far,migm";
-    let report = simulate(&trace(8, 0.0), &["--gpu", "a100-40gb", "--policy", policies]);
+    // Whoever moves running jobs with their work may be faster than the optimum without moves.
+    let report = simulate(
+        &trace(8, 0.0),
+        &["--gpu", "a100-40gb", "--work", "lost", "--policy", policies],
+    );
     let optimum = report["optimum_makespan_s"].as_f64().unwrap();
     assert!(optimum >= figure(&report, "migm", "lower_bound_makespan_s"));
     for policy in policies.split(',') {

@@ -214,6 +214,10 @@ pub fn attached() -> Option<&'static Attachment> {
 
 #[cold]
 fn begin() -> Option<&'static Attachment> {
+    // Before anybody attaches: a child forked in between would wait for a thread that it does not have.
+    if ANCHOR.phase.load(Acquire) == COLD && !settings::disabled() {
+        watch_forks();
+    }
     match ANCHOR.phase.compare_exchange(COLD, ATTACHING, AcqRel, Acquire) {
         Ok(_) if settings::disabled() => {
             ANCHOR.phase.store(OFF, Release);
@@ -277,7 +281,6 @@ pub fn undisturbed<T>(body: impl FnOnce() -> T) -> T {
 fn start() -> Option<&'static Attachment> {
     // Ours alone: this object has a standard library of its own.
     std::panic::set_hook(Box::new(|_| ()));
-    watch_forks();
     let pid = i32::try_from(std::process::id()).unwrap_or(0);
     if !matches!(ATTACHED_PID.swap(pid, AcqRel), before if before == 0 || before == pid) {
         descriptor::close_inherited();
@@ -319,13 +322,14 @@ fn start() -> Option<&'static Attachment> {
 fn watch_forks() {
     static WATCHED: AtomicBool = AtomicBool::new(false);
     const MADV_WIPEONFORK: libc::c_int = 18;
-    if WATCHED.swap(true, AcqRel) {
-        return;
-    }
     let anchor = (&raw const ANCHOR).cast_mut().cast();
     // SAFETY: the anchor has a page to itself, and zero is its cold state. Where the kernel does not know the
     // advice, or its pages are larger, it refuses.
     unsafe { libc::madvise(anchor, size_of::<Anchor>(), MADV_WIPEONFORK) };
+    // Several threads may come at once: whoever goes on has given the advice itself.
+    if WATCHED.swap(true, AcqRel) {
+        return;
+    }
     // SAFETY: the handler makes only calls that are allowed in a forked child.
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
 }

@@ -1,10 +1,14 @@
 //! Finds a function in the objects loaded behind us, without `dlsym`.
 //!
 //! We define `dlsym` and `dlvsym`, so neither can be used to find the C library's own. The dynamic symbol
-//! tables of the loaded objects can: `dl_iterate_phdr` lists them in the order in which they are searched.
-//! Nothing is allocated and no lock of ours is held.
+//! tables of the loaded objects can. Nothing is allocated and no lock of ours is held.
+//!
+//! `dl_iterate_phdr` takes a lock of the loader's that a forked child keeps as it was: a child that calls it while a
+//! thread of its parent was in it, or in `dlopen`, waits for ever. So what a program cannot do without is
+//! [found](definitions) by the loader's own list, without a lock. That is safe among the objects that the program was
+//! started with, which never go; they end with the loader itself. [`anywhere`] and [`imports`] look further.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::num::NonZeroUsize;
 
 /// Where one function is defined.
@@ -16,19 +20,81 @@ pub struct Definitions {
     pub libc: Option<NonZeroUsize>,
 }
 
+/// The public part of the loader's `struct link_map`.
+#[repr(C)]
+struct Loaded {
+    base: u64,
+    name: *const c_char,
+    dynamic: *const Dynamic,
+    next: *const Loaded,
+}
+
+/// The loader's `struct r_debug`, which it keeps for debuggers.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Debug {
+    version: c_int,
+    first: *const Loaded,
+    hook: u64,
+    state: c_int,
+    loader: u64,
+}
+
+unsafe extern "C" {
+    /// The loader's list of objects.
+    static _r_debug: Debug;
+    /// Our own dynamic section; the link editor makes it.
+    static _DYNAMIC: Dynamic;
+}
+
+/// The objects behind this one that the program was started with, in the order in which they are searched.
+fn behind_us() -> impl Iterator<Item = &'static Loaded> {
+    // SAFETY: the loader's variable is there for as long as the process; what is used of it was written before any of us ran.
+    let Debug { first, loader, .. } = unsafe { (&raw const _r_debug).read_volatile() };
+    // SAFETY: an entry is null or lives as long as its object, and those up to the loader's live as long as the process.
+    let all = std::iter::successors(unsafe { first.as_ref() }, |object| unsafe {
+        object.next.as_ref()
+    });
+    let mut past_us = false;
+    let mut over = false;
+    all.filter(move |object| {
+        let before = past_us;
+        past_us |= std::ptr::eq(object.dynamic, &raw const _DYNAMIC);
+        before
+    })
+    .take_while(move |object| !std::mem::replace(&mut over, object.base == loader))
+}
+
+/// The definitions of `name` in the objects that the program was started with.
+#[must_use]
+pub fn definitions(name: &CStr) -> Definitions {
+    let mut found = Definitions::default();
+    for object in behind_us() {
+        let Some(address) = lookup(object.base, object.dynamic, name) else {
+            continue;
+        };
+        found.next.get_or_insert(address);
+        if is_libc(object) {
+            found.libc = Some(address);
+            break;
+        }
+    }
+    found
+}
+
 struct Search<'a> {
     name: &'a CStr,
     past_us: bool,
-    found: Definitions,
+    found: Option<NonZeroUsize>,
 }
 
-/// The definitions of `name` in the objects behind this one.
+/// The first definition of `name` behind this object, also in objects that were loaded later. It takes the loader's lock.
 #[must_use]
-pub fn definitions(name: &CStr) -> Definitions {
+pub fn anywhere(name: &CStr) -> Option<NonZeroUsize> {
     let mut search = Search {
         name,
         past_us: false,
-        found: Definitions::default(),
+        found: None,
     };
     let data = (&raw mut search).cast::<c_void>();
     // SAFETY: `visit` gets `data` back unchanged while `search` lives, and no copy of it outlives the call.
@@ -39,21 +105,14 @@ pub fn definitions(name: &CStr) -> Definitions {
 unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
     // SAFETY: the loader passes a valid record that lives until we return.
     let info = unsafe { &*info };
-    // SAFETY: `data` is the `Search` that `definitions` passed in, and nothing else refers to it meanwhile.
+    // SAFETY: `data` is the `Search` that `anywhere` passed in, and nothing else refers to it meanwhile.
     let search = unsafe { &mut *data.cast::<Search<'_>>() };
     if !search.past_us {
         search.past_us = contains_us(info);
         return 0;
     }
-    let Some(address) = lookup(info, search.name) else {
-        return 0;
-    };
-    search.found.next.get_or_insert(address);
-    if is_libc(info) {
-        search.found.libc = Some(address);
-        return 1;
-    }
-    0
+    search.found = dynamic(info).and_then(|dynamic| lookup(info.dlpi_addr, dynamic, search.name));
+    c_int::from(search.found.is_some())
 }
 
 fn headers(info: &libc::dl_phdr_info) -> &[libc::Elf64_Phdr] {
@@ -72,12 +131,12 @@ fn contains(info: &libc::dl_phdr_info, address: u64) -> bool {
     })
 }
 
-fn is_libc(info: &libc::dl_phdr_info) -> bool {
-    if info.dlpi_name.is_null() {
+fn is_libc(object: &Loaded) -> bool {
+    if object.name.is_null() {
         return false;
     }
     // SAFETY: the loader gives each object a name that ends in a zero byte.
-    let name = unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes();
+    let name = unsafe { CStr::from_ptr(object.name) }.to_bytes();
     let base = name.rsplit(|&byte| byte == b'/').next().unwrap_or(name);
     // Before glibc 2.34 the functions were in a library of their own.
     [&b"libc.so"[..], b"libc-", b"libdl.so", b"libdl-"]
@@ -97,9 +156,9 @@ const DT_GNU_HASH: i64 = 0x6fff_fef5;
 
 /// The dynamic section of a loaded object: tags and places. A tag whose value is no place comes out wrong and is
 /// not asked for here, but for [`raw_entries`].
-fn entries(base: u64, dynamic: &libc::Elf64_Phdr) -> impl Iterator<Item = (i64, u64)> {
+fn entries(base: u64, dynamic: *const Dynamic) -> impl Iterator<Item = (i64, u64)> {
     // The loader has relocated the values of ordinary objects, but not those of the vdso.
-    raw_entries(base, dynamic).map(move |(tag, value)| {
+    raw_entries(dynamic).map(move |(tag, value)| {
         let place = if value < base {
             value.wrapping_add(base)
         } else {
@@ -110,8 +169,8 @@ fn entries(base: u64, dynamic: &libc::Elf64_Phdr) -> impl Iterator<Item = (i64, 
 }
 
 /// The dynamic section as it is.
-fn raw_entries(base: u64, dynamic: &libc::Elf64_Phdr) -> impl Iterator<Item = (i64, u64)> {
-    let mut entry = address(base.wrapping_add(dynamic.p_vaddr)) as *const Dynamic;
+fn raw_entries(dynamic: *const Dynamic) -> impl Iterator<Item = (i64, u64)> {
+    let mut entry = dynamic;
     std::iter::from_fn(move || {
         // SAFETY: the dynamic section of a loaded object is mapped and ends with a zero tag, which is not passed.
         let Dynamic { tag, value } = unsafe { entry.read() };
@@ -125,9 +184,7 @@ fn raw_entries(base: u64, dynamic: &libc::Elf64_Phdr) -> impl Iterator<Item = (i
 }
 
 /// Looks `name` up in one object by its GNU hash table, which each glibc since 2.5 has.
-fn lookup(info: &libc::dl_phdr_info, name: &CStr) -> Option<NonZeroUsize> {
-    let base = info.dlpi_addr;
-    let dynamic = dynamic(info)?;
+fn lookup(base: u64, dynamic: *const Dynamic, name: &CStr) -> Option<NonZeroUsize> {
     let (mut names, mut symbols, mut hash) = (None, None, None);
     for (tag, place) in entries(base, dynamic) {
         match tag {
@@ -146,10 +203,10 @@ fn lookup(info: &libc::dl_phdr_info, name: &CStr) -> Option<NonZeroUsize> {
     NonZeroUsize::new(address(base.wrapping_add(value)))
 }
 
-fn dynamic(info: &libc::dl_phdr_info) -> Option<&libc::Elf64_Phdr> {
-    headers(info)
-        .iter()
-        .find(|header| header.p_type == libc::PT_DYNAMIC)
+fn dynamic(info: &libc::dl_phdr_info) -> Option<*const Dynamic> {
+    let mut headers = headers(info).iter();
+    let header = headers.find(|header| header.p_type == libc::PT_DYNAMIC)?;
+    Some(address(info.dlpi_addr.wrapping_add(header.p_vaddr)) as *const Dynamic)
 }
 
 /// A function that an object imports.
@@ -211,7 +268,7 @@ fn imports_of(info: &libc::dl_phdr_info, visit: &mut dyn FnMut(Import<'_>)) -> O
             .map(|entry| entry.1)
     };
     let size = |wanted| {
-        raw_entries(base, dynamic)
+        raw_entries(dynamic)
             .find(|entry| entry.0 == wanted)
             .map(|entry| entry.1)
     };

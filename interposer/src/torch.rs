@@ -60,7 +60,7 @@ impl Next {
     /// for themselves, as Python's are, and `dlopen` takes the loader's lock, which under the allocator's could
     /// be the wrong order.
     fn get(&self) -> Option<NonZeroUsize> {
-        let find = || elf::definitions(self.name).next.unwrap_or(Self::ABSENT);
+        let find = || elf::anywhere(self.name).unwrap_or(Self::ABSENT);
         let found = self
             .address
             .get()

@@ -42,6 +42,18 @@ fn forks_in_the_middle_of_other_threads_allocations_hang_nobody() {
     assert_eq!(reading.allocations - reading.frees, 100);
 }
 
+/// The first child of each run is forked while the threads look up the driver and attach: it hung in the loader's lock
+/// that one of them held, or waited for one of them to attach.
+#[test]
+fn forks_in_the_middle_of_other_threads_first_allocations_hang_nobody() {
+    let peer = Peer::new(Manner::GivesPage);
+    for _ in 0..40 {
+        Program::linked("forks", &["2"]).under(&peer).run();
+    }
+    let reading = peer.page.read()[0];
+    assert_eq!(reading.reserved, 800, "each child left its own");
+}
+
 #[test]
 fn a_shell_a_python_and_a_worker_are_one_job() {
     if !Path::new("/usr/bin/env").exists()

@@ -19,7 +19,7 @@ const GPU: &str = "a100-40gb";
 /// Wall seconds per simulated second: long enough for the start of a process to be a small part of a job.
 const TIME_SCALE: &str = "0.05";
 /// What both are run with.
-pub const POLICIES: [&str; 2] = ["scheme-b", "sequential"];
+pub const POLICIES: [&str; 5] = ["scheme-b", "sequential", "static:3g+2g+1g+1g", "far", "migm"];
 
 /// Some jobs of one program.
 #[derive(Clone, Copy)]
@@ -274,7 +274,7 @@ impl Twin {
             .place
             .migm(&["simulate", "batch.toml", "--json", "--gpu", GPU]);
         command
-            .args(["--speeds", "speeds.csv", "--policy", policy])
+            .args(["--speeds", "speeds.csv", "--learn", "--remaining", "unknown", "--policy", policy])
             .args(["--create-cost", &create, "--destroy-cost", &destroy])
             .current_dir(self.place.path());
         let output = command.output().unwrap();
