@@ -133,18 +133,29 @@ impl Scheduler {
                 return;
             };
             self.leave_queue(place, true);
-            if let Some(held) = self.slices.get_mut(&slice) {
-                held.state = SliceState::Busy(job);
-                held.stuck = false;
-            }
-            if let Some(known) = self.jobs.get_mut(&job) {
-                known.holds = Some(slice);
-                known.moving = false;
-            }
-            actions.extend(self.grant_lease(slice));
-            self.charge(job);
-            actions.push(Action::Grant { job, slice, reason });
+            self.hand_over(job, slice, reason, actions);
         }
+    }
+
+    /// A job that waits no longer has this slice from now on.
+    pub(super) fn hand_over(
+        &mut self,
+        job: JobId,
+        slice: Incarnation,
+        reason: String,
+        actions: &mut Vec<Action>,
+    ) {
+        if let Some(held) = self.slices.get_mut(&slice) {
+            held.state = SliceState::Busy(job);
+            held.stuck = false;
+        }
+        if let Some(known) = self.jobs.get_mut(&job) {
+            known.holds = Some(slice);
+            known.moving = false;
+        }
+        actions.extend(self.grant_lease(slice));
+        self.charge(job);
+        actions.push(Action::Grant { job, slice, reason });
     }
 
     /// Takes back the slices assigned from this place in the queue on: the job there may need the room.

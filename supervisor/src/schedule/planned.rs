@@ -492,16 +492,7 @@ impl Scheduler {
             };
             planned.runs.insert(job, run);
         }
-        if let Some(known) = self.jobs.get_mut(&job) {
-            known.holds = Some(slice);
-            known.moving = false;
-        }
-        self.charge(job);
-        if let Some(held) = self.slices.get_mut(&slice) {
-            held.state = SliceState::Busy(job);
-            held.stuck = false;
-        }
-        actions.push(Action::Grant { job, slice, reason });
+        self.hand_over(job, slice, reason, actions);
     }
 }
 

@@ -63,12 +63,6 @@ impl Scheduler {
         };
         let job = waiting.job;
         let slice = self.keep_lease(gpu, bytes, job);
-        if let Some(known) = self.jobs.get_mut(&job) {
-            known.holds = Some(slice);
-            known.moving = false;
-        }
-        actions.extend(self.grant_lease(slice));
-        self.charge(job);
-        actions.push(Action::Grant { job, slice, reason });
+        self.hand_over(job, slice, reason, actions);
     }
 }
