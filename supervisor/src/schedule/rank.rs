@@ -79,7 +79,10 @@ impl Lanes {
 
 /// A waiting job, as far as its rank goes.
 struct Entry {
-    place: u64,
+    /// Which it is in the queue as it stands.
+    at: usize,
+    /// The level noted there.
+    noted: i64,
     job: JobId,
     lane: Lane,
     level: i64,
@@ -103,7 +106,7 @@ impl Entry {
     fn rank(&self, other: &Self) -> Ordering {
         self.by_level(other).then_with(|| {
             if self.seated {
-                return self.place.cmp(&other.place);
+                return self.at.cmp(&other.at);
             }
             let shares = || self.stands.total_cmp(&other.stands);
             let goes_on = other.goes_on.cmp(&self.goes_on);
@@ -153,13 +156,13 @@ impl Scheduler {
         }
         (self.lanes.stale, self.lanes.ranked) = (false, self.now);
         let ranked = self.ranked();
-        for entry in &ranked {
-            if let Some(waiting) = self.queue.get_mut(&entry.place) {
+        let places: Vec<u64> = self.queue.keys().copied().collect();
+        for entry in ranked.iter().filter(|entry| entry.level != entry.noted) {
+            if let Some(waiting) = self.queue.get_mut(&places[entry.at]) {
                 waiting.level = entry.level;
             }
         }
-        let places: Vec<u64> = self.queue.keys().copied().collect();
-        let Some(first) = (0..places.len()).find(|&at| ranked[at].place != places[at]) else {
+        let Some(first) = (0..places.len()).find(|&at| ranked[at].at != at) else {
             return;
         };
         self.lanes.mixed = true;
@@ -167,20 +170,25 @@ impl Scheduler {
             planned.touch();
         }
         self.unseat_from(places[first]);
-        let mut taken = self.queue.split_off(&places[first]);
-        for (&place, entry) in places.iter().zip(&ranked).skip(first) {
-            if let Some(known) = self.jobs.get_mut(&entry.job) {
+        // What stands before it stays; the rest is put together anew, which is quicker than to look each one up.
+        let taken = self.queue.split_off(&places[first]);
+        let mut taken: Vec<Option<Waiting>> = taken.into_values().map(Some).collect();
+        let mut rest = Vec::with_capacity(taken.len());
+        for (now, (&place, entry)) in places.iter().zip(&ranked).enumerate().skip(first) {
+            if entry.at != now
+                && let Some(known) = self.jobs.get_mut(&entry.job)
+            {
                 known.arrival = place;
             }
-            if let Some(waiting) = taken.remove(&entry.place) {
-                self.queue.insert(place, waiting);
-            }
+            rest.extend(taken[entry.at - first].take().map(|waiting| (place, waiting)));
         }
+        self.queue.append(&mut rest.into_iter().collect());
     }
 
     fn ranked(&self) -> Vec<Entry> {
-        let entries = self.queue.iter().map(|(&place, waiting)| Entry {
-            place,
+        let entries = self.queue.values().enumerate().map(|(at, waiting)| Entry {
+            at,
+            noted: waiting.level,
             job: waiting.job,
             lane: waiting.lane,
             level: i64::from(waiting.lane.priority),
