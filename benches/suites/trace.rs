@@ -3,7 +3,7 @@
 use migm_supervisor::whatif::Settings;
 use migm_supervisor::whatif::tables::{self, Row};
 
-use super::common::{Options, compare, compare_once, goal, run};
+use super::common::{ALL, Options, compare, compare_once, goal, run};
 use super::loads::{Case, traced};
 
 fn rows(options: &Options) -> Option<Vec<Row>> {
@@ -23,21 +23,11 @@ pub fn miso(options: &Options) {
         return;
     };
     goals(&rows, options);
-    let policies = [
-        "sequential",
-        "best-static",
-        "scheme-a",
-        "scheme-b",
-        "far",
-        "mfi",
-        "miso",
-        "migm",
-    ];
     for gpus in [2, 4, 8, 16, 24, 32] {
         let case = traced(options, &rows, gpus, format!("(b) trace of MISO, {gpus} GPUs"));
-        compare_once(&case, options, &policies);
+        compare_once(&case, options, &ALL);
     }
-    compare(&resampled, options, &policies);
+    compare(&resampled, options, &ALL);
 }
 
 fn goals(rows: &[Row], options: &Options) {

@@ -62,6 +62,11 @@ pub fn share(table: &Table, profile: ProfileIndex) -> f64 {
     compute.max(grid)
 }
 
+/// Whether a slice of so many bytes will do for a job: it holds its need, and is larger than each that the job outgrew.
+pub(super) const fn serves(memory: u64, need: u64, outgrown: u64) -> bool {
+    memory >= need && memory > outgrown
+}
+
 /// A slot that is taken.
 #[derive(Clone, Debug)]
 pub struct Held<'a> {
@@ -86,6 +91,14 @@ pub struct Held<'a> {
 }
 
 impl Held<'_> {
+    /// Seconds of work per second of its job on a profile; 0 where that cannot run, or nothing is known of it.
+    pub(super) fn speed(&self, kind: usize, table: &Table, profile: ProfileIndex) -> f64 {
+        let facts = self
+            .facts
+            .filter(|_| serves(table.profile(profile).memory, self.need, self.outgrown));
+        facts.map_or(0.0, |facts| facts.speed(kind, table, profile))
+    }
+
     /// By nobody who can go.
     pub(super) fn foreign(slot: Slot) -> Self {
         Self {
@@ -235,8 +248,7 @@ impl Candidate<'_> {
     /// Seconds of work per second on a profile; 0 where the job cannot run.
     #[must_use]
     pub fn speed(&self, kind: usize, table: &Table, profile: ProfileIndex) -> f64 {
-        let memory = table.profile(profile).memory;
-        if memory < self.need || memory <= self.outgrown {
+        if !serves(table.profile(profile).memory, self.need, self.outgrown) {
             return 0.0;
         }
         self.facts.speed(kind, table, profile)

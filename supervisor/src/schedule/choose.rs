@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use migm_shared::ids::{Incarnation, JobId};
 use migm_shared::units::Bytes;
 
+use super::board::serves;
 use super::machine::{Scheduler, Waiting};
 use super::{GpuIndex, Policy, SliceState};
 use crate::layout::placing::{Cost, PlacementRule};
@@ -327,7 +328,7 @@ impl Scheduler {
                     if largest.is_none_or(|(most, _)| kind.memory > most) {
                         largest = Some((kind.memory, &kind.name));
                     }
-                } else if kind.memory >= job.need.device_bytes && kind.memory > job.outgrown {
+                } else if serves(kind.memory, job.need.device_bytes, job.outgrown) {
                     hindered.push(format!(
                         "{} on GPU {}{}",
                         kind.name,

@@ -18,7 +18,7 @@ use std::sync::{Arc, LazyLock};
 use migm_shared::ids::{Incarnation, JobId};
 
 use super::assign::need_in_words;
-use super::board::{Board, Candidate, Decider, Desk, Facts, Held, Order};
+use super::board::{Board, Candidate, Decider, Desk, Facts, Held, Order, serves};
 use super::machine::Scheduler;
 use super::weigh::Told;
 use super::{Action, GpuIndex, Need, Slice, SliceState};
@@ -413,7 +413,7 @@ impl Scheduler {
         let seat = self.planned.as_ref().and_then(|planned| planned.seats.get(&job));
         seat.is_none_or(|seat| {
             let memory = self.gpus[&seat.gpu].table.profile(seat.slot.0).memory;
-            memory >= need.device_bytes && memory > outgrown
+            serves(memory, need.device_bytes, outgrown)
         })
     }
 

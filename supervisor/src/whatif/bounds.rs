@@ -145,7 +145,7 @@ fn least(load: &Workload, from: f64) -> Option<f64> {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::{Gpu, Job, Memory, Run, Settings, parameters::Power, simulate};
+    use super::super::{Gpu, Job, Run, Settings, parameters::Power, simulate};
     use super::*;
     use crate::layout::samples;
 
@@ -155,21 +155,7 @@ mod tests {
             kind: 0,
             power: Power::A100,
         };
-        let job = |&(work, speeds): &(f64, [f64; 5])| Job {
-            name: "job".into(),
-            program: "job".into(),
-            arrival: 0.0,
-            work,
-            speeds: vec![speeds.into()],
-            told: 0,
-            memory: Memory::default(),
-            bus: 0.0,
-            active: 0.2,
-            weight: 1.0,
-            checkpoints: true,
-            after: Vec::new(),
-            terms: crate::schedule::Terms::default(),
-        };
+        let job = |(work, speeds): &(f64, [f64; 5])| Job::plain(*work, speeds);
         Workload {
             gpus: vec![gpu; gpus],
             jobs: jobs.iter().map(job).collect(),

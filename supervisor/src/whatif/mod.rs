@@ -113,6 +113,28 @@ pub struct Before {
     pub any: bool,
 }
 
+#[cfg(test)]
+impl Job {
+    /// One that is there from the start, keeps its work, and of which nothing else is said.
+    pub(crate) fn plain(work: f64, speeds: &[f64]) -> Self {
+        Self {
+            name: "job".into(),
+            program: "job".into(),
+            arrival: 0.0,
+            work,
+            speeds: vec![speeds.into()],
+            told: 0,
+            memory: Memory::default(),
+            bus: 0.0,
+            active: 0.2,
+            weight: 1.0,
+            checkpoints: true,
+            after: Vec::new(),
+            terms: crate::schedule::Terms::default(),
+        }
+    }
+}
+
 /// GPUs and jobs, the latter in order of arrival.
 #[derive(Clone, Debug)]
 pub struct Workload {

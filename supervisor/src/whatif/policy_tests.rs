@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::{End, Gpu, Job, Memory, Outcome, Run, Settings, Workload, parameters, simulate};
+use super::{End, Gpu, Job, Outcome, Run, Settings, Workload, parameters, simulate};
 use crate::layout::samples;
-use crate::schedule::{PASSED_AT_MOST, Terms};
+use crate::schedule::PASSED_AT_MOST;
 
 /// Speeds on 1g 2g 3g 4g 7g of jobs that lose on every slice, and of jobs that hardly do.
 const STEEP: [f64; 5] = [0.07, 0.18, 0.3, 0.43, 1.0];
@@ -14,19 +14,10 @@ const FLAT: [f64; 5] = [0.9, 0.95, 0.97, 0.98, 1.0];
 
 fn job<const N: usize>(arrival: f64, work: f64, speeds: [f64; N], checkpoints: bool) -> Job {
     Job {
-        name: "job".into(),
         program: format!("{speeds:?}"),
         arrival,
-        work,
-        speeds: vec![speeds.into()],
-        told: 0,
-        memory: Memory::default(),
-        bus: 0.0,
-        active: 0.2,
-        weight: 1.0,
         checkpoints,
-        after: Vec::new(),
-        terms: Terms::default(),
+        ..Job::plain(work, &speeds)
     }
 }
 

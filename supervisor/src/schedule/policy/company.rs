@@ -16,6 +16,7 @@ use std::borrow::Cow;
 
 use migm_shared::ids::JobId;
 
+use super::super::board::serves;
 use super::super::{Board, Facts, Order};
 use crate::layout::{ProfileIndex, Slot, StateIndex, Table};
 
@@ -602,10 +603,7 @@ fn with(set: &[usize], joins: usize) -> Vec<usize> {
 
 fn speeds<'a>(facts: &'a Facts, tables: &[&Table], need: u64, outgrown: u64) -> Vec<Cow<'a, [f64]>> {
     let of = |(kind, table): (usize, &&Table)| {
-        let holds = |profile: usize| {
-            let memory = table.profiles()[profile].memory;
-            memory >= need && memory > outgrown
-        };
+        let holds = |profile: usize| serves(table.profiles()[profile].memory, need, outgrown);
         let profiles = 0..table.profiles().len();
         match facts.speeds.get(kind) {
             Some(known)

@@ -6,7 +6,6 @@ use super::super::parameters::{self, Power};
 use super::super::{Gpu, Job, Memory, Run, bounds, simulate};
 use super::*;
 use crate::layout::{Placement, Slot, StateIndex, Table, samples};
-use crate::schedule::Terms;
 
 const POLICIES: [&str; 8] = [
     "sequential",
@@ -25,21 +24,7 @@ fn load(table: Table, gpus: usize, jobs: &[(f64, Vec<f64>)]) -> Workload {
         kind: 0,
         power: Power::A100,
     };
-    let job = |(work, speeds): &(f64, Vec<f64>)| Job {
-        name: "job".into(),
-        program: "job".into(),
-        arrival: 0.0,
-        work: *work,
-        speeds: vec![speeds.as_slice().into()],
-        told: 0,
-        memory: Memory::default(),
-        bus: 0.0,
-        active: 0.2,
-        weight: 1.0,
-        checkpoints: true,
-        after: Vec::new(),
-        terms: Terms::default(),
-    };
+    let job = |(work, speeds): &(f64, Vec<f64>)| Job::plain(*work, speeds);
     Workload {
         gpus: vec![gpu; gpus],
         jobs: jobs.iter().map(job).collect(),

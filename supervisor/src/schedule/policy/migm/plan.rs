@@ -242,14 +242,7 @@ fn loose_ends(board: &Board<'_>, kinds: &[Kind], remaining: &Remaining, names: &
         }
         let left = remaining.of(held.left, held.attained);
         let lost = if facts.keeps_work { 0.0 } else { held.attained };
-        let speed = |kind: usize, table: &Table, profile: ProfileIndex| {
-            let memory = table.profile(profile).memory;
-            if memory < held.need || memory <= held.outgrown {
-                0.0
-            } else {
-                facts.speed(kind, table, profile)
-            }
-        };
+        let speed = |kind: usize, table: &Table, profile: ProfileIndex| held.speed(kind, table, profile);
         let mut ways = ways(board, kinds, speed, left + lost);
         for way in &mut ways {
             way.seconds += facts.move_cost;
