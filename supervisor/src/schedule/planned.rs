@@ -42,8 +42,8 @@ pub(super) struct Planned {
     runs: HashMap<JobId, Run>,
     seats: BTreeMap<JobId, Promise>,
     refused: BTreeSet<(GpuIndex, Slot)>,
-    /// The first in the queue, and how many of those behind it have started since it is.
-    first: (Option<JobId>, u32),
+    /// How many that stood behind it have started while a job was the first in the queue, whatever it did in between.
+    passed: HashMap<JobId, u32>,
     /// Something has changed since the decider was asked last.
     changed: bool,
 }
@@ -91,7 +91,25 @@ impl Planned {
             run.speed = known.copied().unwrap_or(run.speed);
         }
         self.facts.insert(job, facts);
+        if self.is_overdue(job) && self.runs.contains_key(&job) {
+            self.keep(job);
+        }
         self.changed = true;
+    }
+
+    /// Whether as many have passed a job as may.
+    fn is_overdue(&self, job: JobId) -> bool {
+        self.passed
+            .get(&job)
+            .is_some_and(|passed| *passed >= PASSED_AT_MOST)
+    }
+
+    /// A job that got its place only when nobody else was shown is not stopped for others: it would be the first again, and
+    /// those behind it would wait for as many starts once more.
+    fn keep(&mut self, job: JobId) {
+        if let Some(facts) = self.facts.get_mut(&job) {
+            Arc::make_mut(facts).stays = true;
+        }
     }
 
     pub(super) fn gpu(&mut self, gpu: GpuIndex, kind: usize) {
@@ -140,6 +158,7 @@ impl Planned {
         self.facts.remove(&job);
         self.runs.remove(&job);
         self.seats.remove(&job);
+        self.passed.remove(&job);
         self.changed = true;
     }
 
@@ -178,7 +197,7 @@ impl Scheduler {
             runs: HashMap::new(),
             seats: BTreeMap::new(),
             refused: BTreeSet::new(),
-            first: (None, 0),
+            passed: HashMap::new(),
             changed: false,
         });
         scheduler
@@ -474,12 +493,10 @@ impl Scheduler {
                 reason = format!("{}: {reason}", need_in_words(waited));
             }
             if let Some((&first, waiting)) = self.queue.first_key_value() {
-                let passed = if planned.first.0 == Some(waiting.job) {
-                    planned.first.1
-                } else {
-                    0
-                };
-                planned.first = (Some(waiting.job), passed + u32::from(place > first));
+                *planned.passed.entry(waiting.job).or_default() += u32::from(place > first);
+            }
+            if planned.is_overdue(job) {
+                planned.keep(job);
             }
             let run = Run {
                 since: now,
@@ -589,8 +606,7 @@ impl Planned {
             },
         });
         let mut waiting: Vec<Candidate<'_>> = waiting.collect();
-        let due = |first: &Candidate<'_>| Some(first.job) == self.first.0 && self.first.1 >= PASSED_AT_MOST;
-        let partial = waiting.first().is_some_and(due)
+        let partial = waiting.first().is_some_and(|first| self.is_overdue(first.job))
             && waiting.len() > 1
             && !waiting.iter().all(|candidate| candidate.facts.in_batch);
         if partial {
