@@ -183,6 +183,8 @@ impl Scheduler {
             Event::Vanished { slice } => self.gone(slice),
             Event::Lost { gpu } => self.lost(gpu),
             Event::Tick => self.tick(now),
+            // Those served in order have been, at each event.
+            Event::Settled if self.planned.is_none() => return actions,
             Event::Settled => {
                 self.rank();
                 if !self.has_news() {
@@ -198,6 +200,10 @@ impl Scheduler {
         } else {
             self.rank();
             self.serve(&mut actions);
+            // Once one is served, another may come first than who stood behind him.
+            while self.rank() {
+                self.serve(&mut actions);
+            }
         }
         self.look(read, &mut actions);
         actions

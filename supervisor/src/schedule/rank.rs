@@ -146,13 +146,13 @@ impl Scheduler {
         self.lanes.leave(old, None);
     }
 
-    /// Puts the queue in order. Slices kept for jobs that others come before now are kept no longer.
-    pub(super) fn rank(&mut self) {
+    /// Puts the queue in order; whether it was not. Slices kept for jobs that others come before now are kept no longer.
+    pub(super) fn rank(&mut self) -> bool {
         if self.lanes.waiting.len() < 2 && !self.lanes.mixed {
-            return;
+            return false;
         }
         if !self.lanes.stale && self.now < self.lanes.ranked + AGAIN_S {
-            return;
+            return false;
         }
         (self.lanes.stale, self.lanes.ranked) = (false, self.now);
         let ranked = self.ranked();
@@ -163,7 +163,7 @@ impl Scheduler {
             }
         }
         let Some(first) = (0..places.len()).find(|&at| ranked[at].at != at) else {
-            return;
+            return false;
         };
         self.lanes.mixed = true;
         if let Some(planned) = &mut self.planned {
@@ -183,6 +183,7 @@ impl Scheduler {
             rest.extend(taken[entry.at - first].take().map(|waiting| (place, waiting)));
         }
         self.queue.append(&mut rest.into_iter().collect());
+        true
     }
 
     fn ranked(&self) -> Vec<Entry> {

@@ -362,9 +362,9 @@ impl World {
                 self.step(Event::Ended { job, again });
             }
             None if asked.is_some() => {
-                self.join(job);
                 let facts = Arc::new(self.facts[&job].clone());
                 self.step(Event::Facts { job, facts });
+                self.join(job);
                 let need = need(self.needs[&job]);
                 self.step(Event::Moved { job, need });
             }
@@ -392,12 +392,13 @@ impl World {
         self.needs.insert(job, device_bytes);
         self.facts.insert(job, facts.clone());
         self.terms.insert(job, terms.clone());
-        self.join(job);
+        // It waits from its arrival on: what is told of it before makes nobody wait for it.
         let facts = Arc::new(facts);
         self.step(Event::Facts { job, facts });
         if self.speaks {
             self.step(Event::Terms { job, terms });
         }
+        self.join(job);
         let need = Need { device_bytes };
         self.step(Event::Arrived { job, need });
         job

@@ -139,6 +139,22 @@ fn who_has_had_less_goes_first_until_it_is_even() {
 }
 
 #[test]
+fn who_comes_first_once_another_is_served_does_not_wait_for_the_next_event() {
+    let mut node = Node::new(Policy::SchemeB, &[]);
+    node.ask(1000, 30.0, of(99, 0));
+    node.run(Event::Used {
+        user: 2,
+        seconds: 0.5,
+    });
+    // The second job of user 1 stands behind that of user 2, who wants all of the GPU, as long as the first one waits.
+    for (job, gib, user) in [(1, 4.0, 1), (2, 30.0, 2), (3, 4.0, 1)] {
+        node.ask(job, gib, of(user, 0));
+    }
+    assert_eq!(node.scheduler.queue(), [1, 2, 3].map(JobId));
+    assert_eq!(grants(&node.end(1000)), [1, 3]);
+}
+
+#[test]
 fn what_was_had_before_a_restart_counts() {
     let mut node = full();
     node.ask(1, 0.0, of(1, 0));
