@@ -226,8 +226,7 @@ fn a_signal_to_the_batch_reaches_its_jobs_once() {
     );
     let (mut runner, submission, grant) = accept(&scripted, &mut watcher, 1);
     assert!(matches!(watcher.expect(), Request::StartBatch { .. }));
-    runner.grant(&grant);
-    runner.expect_started(grant.attempt);
+    runner.start(&grant);
     until("the program is ready", || {
         scripted.folder().join("ready").exists()
     });
@@ -253,8 +252,7 @@ fn a_batch_is_watched_again_when_its_supervisor_was_replaced() {
     let (child, mut watcher) = open(&scripted, &format!("[[job]]\nname = 'a'\ncommand = '{script}'\n"));
     let (mut runner, submission, grant) = accept(&scripted, &mut watcher, 1);
     assert!(matches!(watcher.expect(), Request::StartBatch { .. }));
-    runner.grant(&grant);
-    runner.expect_started(grant.attempt);
+    runner.start(&grant);
     drop((runner, watcher));
     scripted.die();
     scripted.come_back();

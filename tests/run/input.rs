@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::process::Stdio;
 
-use migm_supervisor::control::{Outcome, Reply};
+use migm_supervisor::control::Outcome;
 
 use crate::scripted::{Scripted, grant, text, wait_for_file};
 
@@ -17,14 +17,10 @@ fn a_job_that_reads_a_pipe_is_not_movable_and_says_so_once() {
     let (mut peer, submission) = scripted.accept_job();
     assert!(!submission.movable);
     let grant = grant(&submission, 1);
-    peer.grant(&grant);
-    peer.expect_started(grant.attempt);
+    peer.start(&grant);
     wait_for_file(&scripted.folder().join("ready"));
     // A supervisor that asks all the same must not cost the user the input.
-    peer.say(&Reply::Move {
-        attempt: grant.attempt,
-        reason: "forecast".into(),
-    });
+    peer.ask_to_move(&grant);
     let ended = peer.expect_ended(grant.attempt);
     assert_eq!(ended.outcome, Outcome::Done);
     peer.finish(ended.figures);
@@ -52,13 +48,9 @@ fn read_twice(args: &[&str], stdin: impl Into<Stdio>, input: Option<&[u8]>) -> S
     let (mut peer, submission) = scripted.accept_job();
     assert!(submission.movable);
     let first = grant(&submission, 1);
-    peer.grant(&first);
-    peer.expect_started(first.attempt);
+    peer.start(&first);
     wait_for_file(&scripted.folder().join("ready"));
-    peer.say(&Reply::Move {
-        attempt: first.attempt,
-        reason: "forecast".into(),
-    });
+    peer.ask_to_move(&first);
     assert_eq!(peer.expect_ended(first.attempt).outcome, Outcome::Moved);
     assert_eq!(peer.serve_one(&grant(&submission, 2)).outcome, Outcome::Done);
     child.wait().unwrap();

@@ -14,8 +14,7 @@ fn the_job_goes_on_when_the_supervisor_dies_and_is_told_to_the_next() {
     let mut child = scripted.run(&[], script).spawn().unwrap();
     let (mut peer, submission) = scripted.accept_job();
     let grant = grant(&submission, 1);
-    peer.grant(&grant);
-    let leader = peer.expect_started(grant.attempt);
+    let leader = peer.start(&grant);
     drop(peer);
     scripted.die();
     std::thread::sleep(Duration::from_millis(300));
@@ -51,14 +50,10 @@ fn an_end_while_no_supervisor_was_there_is_told_to_the_next() {
     let mut child = scripted.run(&[], script).spawn().unwrap();
     let (mut peer, submission) = scripted.accept_job();
     let first = grant(&submission, 1);
-    peer.grant(&first);
-    let leader = peer.expect_started(first.attempt);
+    let leader = peer.start(&first);
     wait_for_file(&scripted.folder().join("ready"));
     // It dies right after it has asked for a move.
-    peer.say(&Reply::Move {
-        attempt: first.attempt,
-        reason: "forecast".into(),
-    });
+    peer.ask_to_move(&first);
     until("the attempt ends", || !is_alive(leader));
     drop(peer);
     scripted.die();
@@ -112,8 +107,7 @@ fn without_any_supervisor_the_job_ends_with_its_own_status() {
     let mut child = scripted.run(&[], script).spawn().unwrap();
     let (mut peer, submission) = scripted.accept_job();
     let grant = grant(&submission, 1);
-    peer.grant(&grant);
-    peer.expect_started(grant.attempt);
+    peer.start(&grant);
     drop(peer);
     scripted.die();
     fs::write(scripted.folder().join("go"), "").unwrap();
@@ -129,8 +123,7 @@ fn a_job_that_the_next_supervisor_refuses_goes_on_without_one() {
     let child = scripted.run(&[], script).spawn().unwrap();
     let (mut peer, submission) = scripted.accept_job();
     let grant = grant(&submission, 1);
-    peer.grant(&grant);
-    peer.expect_started(grant.attempt);
+    peer.start(&grant);
     drop(peer);
     scripted.die();
     scripted.come_back();

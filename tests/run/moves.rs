@@ -17,8 +17,7 @@ fn a_move_stops_the_attempt_and_starts_the_next() {
     let mut child = scripted.run(&[], script).spawn().unwrap();
     let (mut peer, submission) = scripted.accept_job();
     let first = grant(&submission, 1);
-    peer.grant(&first);
-    let leader = peer.expect_started(first.attempt);
+    let leader = peer.start(&first);
     wait_for_file(&scripted.folder().join("ready"));
     // Words about another attempt mean nothing.
     let reason = "9 GiB forecast".to_owned();
@@ -51,13 +50,9 @@ fn a_signal_between_two_attempts_ends_the_job_with_its_status() {
     let mut child = scripted.run(&[], "echo > ready; sleep 100").spawn().unwrap();
     let (mut peer, submission) = scripted.accept_job();
     let grant = grant(&submission, 1);
-    peer.grant(&grant);
-    peer.expect_started(grant.attempt);
+    peer.start(&grant);
     wait_for_file(&scripted.folder().join("ready"));
-    peer.say(&Reply::Move {
-        attempt: grant.attempt,
-        reason: "forecast".into(),
-    });
+    peer.ask_to_move(&grant);
     assert_eq!(peer.expect_ended(grant.attempt).outcome, Outcome::Moved);
     peer.expect_silence(Duration::from_millis(100));
     kill(pid_of(&child), Signal::SIGINT).unwrap();
@@ -71,14 +66,10 @@ fn moved(args: &[&str], script: &str) -> (Scripted, Ended, Duration) {
     let mut child = scripted.run(args, script).spawn().unwrap();
     let (mut peer, submission) = scripted.accept_job();
     let grant = grant(&submission, 1);
-    peer.grant(&grant);
-    peer.expect_started(grant.attempt);
+    peer.start(&grant);
     wait_for_file(&scripted.folder().join("ready"));
     let began = Instant::now();
-    peer.say(&Reply::Move {
-        attempt: grant.attempt,
-        reason: "forecast".into(),
-    });
+    peer.ask_to_move(&grant);
     let ended = peer.expect_ended(grant.attempt);
     let took = began.elapsed();
     peer.finish(ended.figures);
@@ -128,8 +119,7 @@ fn a_cancelled_job_ends_with_the_programs_status() {
     let mut child = scripted.run(&[], "sleep 100").spawn().unwrap();
     let (mut peer, submission) = scripted.accept_job();
     let grant = grant(&submission, 1);
-    peer.grant(&grant);
-    peer.expect_started(grant.attempt);
+    peer.start(&grant);
     peer.say(&Reply::Cancel {
         attempt: Some(grant.attempt),
     });
@@ -149,8 +139,7 @@ fn out_of_memory_is_told_from_failure_and_carries_what_was_asked() {
     assert!(page.is_formatted());
     assert!(matches!(peer.expect(), Request::Status));
     let first = grant(&submission, 1);
-    peer.grant(&first);
-    let pid = peer.expect_started(first.attempt);
+    let pid = peer.start(&first);
     let device = page.device_index([1; 16]).unwrap();
     let slot = page.join(pid.unsigned_abs(), 1, 1).unwrap();
     page.add(slot, device, Class::Device, 4_000);
@@ -177,8 +166,7 @@ fn out_of_memory_is_told_from_failure_and_carries_what_was_asked() {
     assert_eq!(page.read()[0].reserved, 0);
     assert!(page.occupants().is_empty());
     let second = grant(&submission, 2);
-    peer.grant(&second);
-    peer.expect_started(second.attempt);
+    peer.start(&second);
     fs::write(scripted.folder().join("go-MIG-2"), "").unwrap();
     let ended = peer.expect_ended(second.attempt);
     assert_eq!((ended.outcome, ended.unmet), (Outcome::Failed, None));

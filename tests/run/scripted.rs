@@ -197,6 +197,20 @@ impl Peer {
         }
     }
 
+    /// Grants a lease; the pid of the attempt's process.
+    pub fn start(&mut self, grant: &Grant) -> i32 {
+        self.grant(grant);
+        self.expect_started(grant.attempt)
+    }
+
+    /// Asks for the move of an attempt, as on a forecast.
+    pub fn ask_to_move(&mut self, grant: &Grant) {
+        self.say(&Reply::Move {
+            attempt: grant.attempt,
+            reason: "forecast".into(),
+        });
+    }
+
     /// The attempt has ended.
     pub fn expect_ended(&mut self, attempt: AttemptId) -> Ended {
         match self.expect() {
@@ -237,8 +251,7 @@ impl Peer {
 
     /// Runs one attempt that ends by itself, and ends the job.
     pub fn serve_one(&mut self, grant: &Grant) -> Ended {
-        self.grant(grant);
-        self.expect_started(grant.attempt);
+        self.start(grant);
         let ended = self.expect_ended(grant.attempt);
         self.finish(ended.figures);
         ended

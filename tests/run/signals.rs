@@ -26,8 +26,7 @@ fn signals_go_to_the_whole_group() {
         let mut child = scripted.run(&[], &script).spawn().unwrap();
         let (mut peer, submission) = scripted.accept_job();
         let grant = grant(&submission, 1);
-        peer.grant(&grant);
-        let leader = peer.expect_started(grant.attempt);
+        let leader = peer.start(&grant);
         assert_eq!(
             nix::unistd::getpgid(Some(Pid::from_raw(leader))),
             Ok(Pid::from_raw(leader))
@@ -56,8 +55,7 @@ fn a_program_that_makes_a_good_end_of_a_signal_is_done() {
     let mut child = scripted.run(&[], script).spawn().unwrap();
     let (mut peer, submission) = scripted.accept_job();
     let grant = grant(&submission, 1);
-    peer.grant(&grant);
-    peer.expect_started(grant.attempt);
+    peer.start(&grant);
     wait_for_file(&scripted.folder().join("ready"));
     kill(pid_of(&child), Signal::SIGTERM).unwrap();
     assert_eq!(peer.expect_ended(grant.attempt).outcome, Outcome::Done);
@@ -87,8 +85,7 @@ fn a_slice_is_kept_until_no_descendant_lives_wherever_it_is() {
     let mut child = scripted.run(&[], script).spawn().unwrap();
     let (mut peer, submission) = scripted.accept_job();
     let grant = grant(&submission, 1);
-    peer.grant(&grant);
-    let leader = peer.expect_started(grant.attempt);
+    let leader = peer.start(&grant);
     until("the program ends", || !is_alive(leader));
     peer.expect_silence(Duration::from_millis(200));
     fs::write(scripted.folder().join("go"), "").unwrap();

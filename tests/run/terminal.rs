@@ -75,8 +75,7 @@ fn the_program_reads_from_the_terminal_and_ctrl_c_reaches_it() {
     let (mut peer, submission) = scripted.accept_job();
     assert!(submission.movable);
     let grant = grant(&submission, 1);
-    peer.grant(&grant);
-    peer.expect_started(grant.attempt);
+    peer.start(&grant);
     typed.type_in(b"hello\n");
     typed.expect("got hello");
     typed.type_in(b"\x03");
@@ -105,8 +104,7 @@ fn ctrl_z_stops_program_and_runner_and_fg_continues_both() {
     let mut typed = Typed::spawn(shell);
     let (mut peer, submission) = scripted.accept_job();
     let grant = grant(&submission, 1);
-    peer.grant(&grant);
-    peer.expect_started(grant.attempt);
+    peer.start(&grant);
     typed.expect("begun");
     typed.type_in(b"\x1a");
     typed.expect("stopped 148");
@@ -124,8 +122,7 @@ fn ctrl_z_where_no_shell_could_continue_is_ignored() {
     let mut typed = Typed::spawn(scripted.run(&[], "echo begun; read line; echo got $line; exit 7"));
     let (mut peer, submission) = scripted.accept_job();
     let grant = grant(&submission, 1);
-    peer.grant(&grant);
-    peer.expect_started(grant.attempt);
+    peer.start(&grant);
     typed.expect("begun");
     typed.type_in(b"\x1a");
     typed.type_in(b"hello\n");

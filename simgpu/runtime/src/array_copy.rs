@@ -4,7 +4,7 @@ use crate::array::row_bytes;
 use crate::copy::{Copy2, Direction, Side, run};
 use crate::driver::{Address, Handle, forward};
 use crate::error::Code;
-use std::ffi::c_int;
+use std::ffi::{c_int, c_uint};
 
 forward! {
     cudaMemcpyToArray = to_array,
@@ -28,6 +28,34 @@ struct Piece {
     height: usize,
     /// Where it starts in the linear memory.
     offset: usize,
+}
+
+impl Piece {
+    /// Its part of linear memory of this type that begins at `start`.
+    const fn in_memory(self, memory_type: c_uint, start: Address) -> Side {
+        Side::linear(memory_type, start + self.offset as Address, self.width_bytes)
+    }
+
+    const fn in_array(self, array: Handle) -> Side {
+        Side::array(array, self.x_bytes, self.y)
+    }
+
+    /// # Safety
+    /// Both sides are this piece's, in memory that the caller vouches for.
+    unsafe fn copy(self, from: Side, to: Side) -> Result<(), Code> {
+        let Self {
+            width_bytes, height, ..
+        } = self;
+        // SAFETY: as the caller says.
+        unsafe {
+            run(Copy2 {
+                from,
+                to,
+                width_bytes,
+                height,
+            })
+        }
+    }
 }
 
 /// Splits a run of `bytes` from a place in an array into whole-row pieces: the rest of the first row, the
@@ -83,23 +111,9 @@ unsafe fn to_array(
 ) -> Result<(), Code> {
     let (source, _) = Direction::new(kind)?.memory_types();
     for piece in pieces(row_bytes(array)?, x_bytes, y, bytes)? {
-        let Piece {
-            x_bytes: x,
-            y: line,
-            width_bytes,
-            height,
-            offset,
-        } = piece;
-        let from = Side::linear(source, from + offset as Address, width_bytes);
+        let from = piece.in_memory(source, from);
         // SAFETY: the piece lies inside the caller's run; the driver checks it against the array.
-        unsafe {
-            run(Copy2 {
-                from,
-                to: Side::array(array, x, line),
-                width_bytes,
-                height,
-            })
-        }?;
+        unsafe { piece.copy(from, piece.in_array(array)) }?;
     }
     Ok(())
 }
@@ -114,23 +128,9 @@ unsafe fn from_array(
 ) -> Result<(), Code> {
     let (_, destination) = Direction::new(kind)?.memory_types();
     for piece in pieces(row_bytes(array)?, x_bytes, y, bytes)? {
-        let Piece {
-            x_bytes: x,
-            y: line,
-            width_bytes,
-            height,
-            offset,
-        } = piece;
-        let to = Side::linear(destination, to + offset as Address, width_bytes);
+        let to = piece.in_memory(destination, to);
         // SAFETY: the piece lies inside the caller's run; the driver checks it against the array.
-        unsafe {
-            run(Copy2 {
-                from: Side::array(array, x, line),
-                to,
-                width_bytes,
-                height,
-            })
-        }?;
+        unsafe { piece.copy(piece.in_array(array), to) }?;
     }
     Ok(())
 }

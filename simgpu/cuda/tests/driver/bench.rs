@@ -77,6 +77,13 @@ impl Bench {
     }
 }
 
+/// The calling test again, to its good end, on the smallest slice of a machine of its own.
+pub fn on_slice(time_scale: f64) {
+    let bench = Bench::new(time_scale);
+    let slice = bench.slice(ONE_G);
+    bench.program("program").on(&slice).succeeds();
+}
+
 /// The calling test again, without a machine.
 pub fn program(role: &str) -> Program {
     let thread = std::thread::current();

@@ -1,6 +1,6 @@
 //! Graphs and stream capture.
 
-use crate::bench::{Bench, MIB, ONE_G, role};
+use crate::bench::{MIB, on_slice, role};
 use crate::calls::*;
 use crate::{call, good};
 
@@ -45,12 +45,6 @@ impl Allocation {
     }
 }
 
-fn on_slice() {
-    let bench = Bench::new(0.05);
-    let slice = bench.slice(ONE_G);
-    bench.program("program").on(&slice).succeeds();
-}
-
 fn graph_memory(driver: &Driver) -> [u64; 4] {
     [0, 1, 2, 3].map(|attribute| {
         let mut value = 0_u64;
@@ -68,7 +62,7 @@ fn status(driver: &Driver, stream: u64) -> i32 {
 #[test]
 fn graph_memory_is_charged_at_launch_and_kept_until_a_trim() {
     if role().is_none() {
-        return on_slice();
+        return on_slice(0.05);
     }
     let driver = Driver::with_context();
     let (stream, start) = (driver.stream(0), driver.free_bytes());
@@ -144,7 +138,7 @@ fn graph_memory_is_charged_at_launch_and_kept_until_a_trim() {
 #[test]
 fn a_launch_that_does_not_fit_is_out_of_memory() {
     if role().is_none() {
-        return on_slice();
+        return on_slice(0.05);
     }
     let driver = Driver::with_context();
     let (mut graph, mut node, mut executable) = (0_u64, 0_u64, 0_u64);
@@ -168,7 +162,7 @@ fn a_launch_that_does_not_fit_is_out_of_memory() {
 #[test]
 fn a_captured_stream_becomes_a_graph_and_frees_on_launch_if_told() {
     if role().is_none() {
-        return on_slice();
+        return on_slice(0.05);
     }
     let driver = Driver::with_context();
     let (function, stream, start) = (driver.function(c"axpy"), driver.stream(1), driver.free_bytes());
@@ -211,7 +205,7 @@ fn a_captured_stream_becomes_a_graph_and_frees_on_launch_if_told() {
 #[test]
 fn unsafe_calls_spoil_captures_as_the_modes_say() {
     if role().is_none() {
-        return on_slice();
+        return on_slice(0.05);
     }
     let driver = Driver::with_context();
     let (stream, mut address, mut graph) = (driver.stream(1), 0_u64, 0_u64);
@@ -259,7 +253,7 @@ fn unsafe_calls_spoil_captures_as_the_modes_say() {
 #[test]
 fn another_threads_call_spoils_a_global_capture_only() {
     if role().is_none() {
-        return on_slice();
+        return on_slice(0.05);
     }
     let driver = Driver::with_context();
     let (stream, mut context, mut graph) = (driver.stream(1), 0_u64, 0_u64);
@@ -281,7 +275,7 @@ fn another_threads_call_spoils_a_global_capture_only() {
 #[test]
 fn streams_join_by_events_and_must_be_waited_for() {
     if role().is_none() {
-        return on_slice();
+        return on_slice(0.05);
     }
     let driver = Driver::with_context();
     let (first, second, third) = (driver.stream(1), driver.stream(1), driver.stream(1));
@@ -337,7 +331,7 @@ fn streams_join_by_events_and_must_be_waited_for() {
 #[test]
 fn a_capture_ends_with_its_stream() {
     if role().is_none() {
-        return on_slice();
+        return on_slice(0.05);
     }
     let driver = Driver::with_context();
     let (stream, mut address, mut graph) = (driver.stream(1), 0_u64, 0_u64);
@@ -356,7 +350,7 @@ fn a_capture_ends_with_its_stream() {
 #[test]
 fn nodes_of_all_kinds_are_made_by_one_call() {
     if role().is_none() {
-        return on_slice();
+        return on_slice(0.05);
     }
     let driver = Driver::with_context();
     let address = driver.allocate(MIB);

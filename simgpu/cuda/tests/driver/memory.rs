@@ -1,6 +1,6 @@
 //! Allocations and what they are charged.
 
-use crate::bench::{Bench, CONTEXT, MIB, ONE_G, role, tell, wait_for_go};
+use crate::bench::{Bench, CONTEXT, MIB, ONE_G, on_slice, role, tell, wait_for_go};
 use crate::calls::*;
 use crate::{call, good};
 
@@ -70,10 +70,7 @@ fn charges_come_in_steps_of_two_mebibytes() {
 #[test]
 fn the_slice_is_a_hard_limit() {
     if role().is_none() {
-        let bench = Bench::new(1.0);
-        let slice = bench.slice(ONE_G);
-        bench.program("program").on(&slice).succeeds();
-        return;
+        return on_slice(1.0);
     }
     let driver = Driver::with_context();
     let free = driver.free_bytes();

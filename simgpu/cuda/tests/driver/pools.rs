@@ -1,6 +1,6 @@
 //! Memory pools: what they reserve, keep and give back.
 
-use crate::bench::{Bench, MIB, ONE_G, role};
+use crate::bench::{MIB, on_slice, role};
 use crate::calls::*;
 use crate::{call, good};
 
@@ -40,10 +40,7 @@ fn attribute(driver: &Driver, pool: u64, attribute: i32) -> u64 {
 #[test]
 fn a_pool_keeps_what_is_freed_up_to_its_threshold() {
     if role().is_none() {
-        let bench = Bench::new(1.0);
-        let slice = bench.slice(ONE_G);
-        bench.program("program").on(&slice).succeeds();
-        return;
+        return on_slice(1.0);
     }
     let driver = Driver::with_context();
     let (stream, start) = (driver.stream(0), driver.free_bytes());
@@ -94,10 +91,7 @@ fn a_pool_keeps_what_is_freed_up_to_its_threshold() {
 #[test]
 fn a_device_allocates_from_the_pool_that_was_set() {
     if role().is_none() {
-        let bench = Bench::new(1.0);
-        let slice = bench.slice(ONE_G);
-        bench.program("program").on(&slice).succeeds();
-        return;
+        return on_slice(1.0);
     }
     let driver = Driver::with_context();
     let (mut own, mut pool, mut current, mut address) = (0_u64, 0_u64, 0_u64, 0_u64);
@@ -132,10 +126,7 @@ fn a_device_allocates_from_the_pool_that_was_set() {
 #[test]
 fn what_other_pools_keep_makes_room() {
     if role().is_none() {
-        let bench = Bench::new(1.0);
-        let slice = bench.slice(ONE_G);
-        bench.program("program").on(&slice).succeeds();
-        return;
+        return on_slice(1.0);
     }
     let driver = Driver::with_context();
     let (mut pool, mut limited, mut address) = (0_u64, 0_u64, 0_u64);

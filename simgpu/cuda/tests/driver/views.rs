@@ -1,15 +1,9 @@
 //! Arrays of old, mipmapped arrays, textures, memory of other APIs, green contexts: what costs memory and what does
 //! not.
 
-use crate::bench::{Bench, MIB, ONE_G, role};
+use crate::bench::{Bench, MIB, on_slice, role};
 use crate::calls::*;
 use crate::{call, good};
-
-fn on_slice() {
-    let bench = Bench::new(1.0);
-    let slice = bench.slice(ONE_G);
-    bench.program("program").on(&slice).succeeds();
-}
 
 /// `CUDA_ARRAY3D_DESCRIPTOR`: width, height, depth, format and channels, flags.
 fn floats(width: u64, height: u64, depth: u64) -> [u64; 5] {
@@ -19,7 +13,7 @@ fn floats(width: u64, height: u64, depth: u64) -> [u64; 5] {
 #[test]
 fn a_mipmapped_array_is_charged_for_all_its_levels_once() {
     if role().is_none() {
-        return on_slice();
+        return on_slice(1.0);
     }
     let driver = Driver::with_context();
     let start = driver.free_bytes();
@@ -77,7 +71,7 @@ fn a_mipmapped_array_is_charged_for_all_its_levels_once() {
 #[test]
 fn textures_and_surfaces_cost_nothing_and_show_what_is_there() {
     if role().is_none() {
-        return on_slice();
+        return on_slice(1.0);
     }
     let driver = Driver::with_context();
     let (mut array, mut object, mut surface) = (0_u64, 0_u64, 0_u64);
@@ -138,7 +132,7 @@ fn textures_and_surfaces_cost_nothing_and_show_what_is_there() {
 #[test]
 fn memory_of_other_apis_brings_no_bytes() {
     if role().is_none() {
-        return on_slice();
+        return on_slice(1.0);
     }
     use std::os::fd::IntoRawFd;
     let driver = Driver::with_context();

@@ -1,6 +1,6 @@
 //! Virtual memory management: bytes by reference.
 
-use crate::bench::{Bench, MIB, ONE_G, role};
+use crate::bench::{MIB, on_slice, role};
 use crate::calls::*;
 use crate::{call, good};
 
@@ -40,10 +40,7 @@ const ON_HOST: Properties = Properties {
 #[test]
 fn physical_memory_lives_while_it_is_held_or_mapped() {
     if role().is_none() {
-        let bench = Bench::new(1.0);
-        let slice = bench.slice(ONE_G);
-        bench.program("program").on(&slice).succeeds();
-        return;
+        return on_slice(1.0);
     }
     let driver = Driver::with_context();
     let start = driver.free_bytes();
@@ -98,10 +95,7 @@ fn physical_memory_lives_while_it_is_held_or_mapped() {
 #[test]
 fn mappings_are_usable_once_access_is_set_and_bad_ranges_are_refused() {
     if role().is_none() {
-        let bench = Bench::new(1.0);
-        let slice = bench.slice(ONE_G);
-        bench.program("program").on(&slice).succeeds();
-        return;
+        return on_slice(1.0);
     }
     let driver = Driver::with_context();
     let (mut address, mut first, mut second, mut odd) = (0_u64, 0_u64, 0_u64, 0_u64);
