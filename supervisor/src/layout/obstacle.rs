@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::table::Table;
-use super::{Placement, ProfileIndex, Slot, StateIndex};
+use super::{Slot, StateIndex};
 
 /// The engines of [`super::Profile::engines`], in order.
 const ENGINES: [&str; 5] = ["copy", "decoder", "encoder", "JPEG", "OFA"];
@@ -121,19 +121,6 @@ impl Table {
         }
     }
 
-    /// For each placement of a profile why it cannot be created in this state; empty when one can.
-    #[must_use]
-    pub fn why_not(&self, state: StateIndex, profile: ProfileIndex) -> Vec<(Placement, Obstacle)> {
-        let mut reasons = Vec::new();
-        for (slot, place) in self.slots_of(profile) {
-            match self.blocked(state, slot) {
-                Some(obstacle) => reasons.push((place, obstacle)),
-                None => return Vec::new(),
-            }
-        }
-        reasons
-    }
-
     /// A slot as people write it: `1g.5gb@6`.
     #[must_use]
     pub fn named(&self, (profile, place): Slot) -> String {
@@ -205,7 +192,7 @@ pub enum SlotError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Rules, samples};
+    use super::super::{Placement, ProfileIndex, Rules, samples};
     use super::*;
 
     #[test]
@@ -235,14 +222,20 @@ mod tests {
         );
     }
 
+    /// For each placement of a profile why it cannot be created in a state; empty when one can.
+    fn why_not(table: &Table, taken: &[Slot], profile: ProfileIndex) -> Vec<(Placement, Obstacle)> {
+        let state = table.state_of(taken).unwrap();
+        let reasons = table
+            .slots_of(profile)
+            .map(|(slot, place)| Some((place, table.blocked(state, slot)?)));
+        reasons.collect::<Option<_>>().unwrap_or_default()
+    }
+
     #[test]
     fn each_rule_has_its_own_words() {
         let why = |table: &Table, taken: &[&str], wanted: &str| {
             let taken: Vec<_> = taken.iter().map(|text| table.slot_named(text).unwrap()).collect();
-            let reasons = table.why_not(
-                table.state_of(&taken).unwrap(),
-                table.profile_named(wanted).unwrap(),
-            );
+            let reasons = why_not(table, &taken, table.profile_named(wanted).unwrap());
             reasons
                 .iter()
                 .map(|(at, why)| format!("@{} {why}", at.start))
@@ -279,7 +272,7 @@ mod tests {
         profiles[2].placements = [0, 2, 4].map(|start| Placement { start, size: 2 }).to_vec();
         let table = Table::build(profiles, Rules::default()).unwrap();
         let taken = [0, 2].map(|start| (ProfileIndex(2), Placement { start, size: 2 }));
-        let reasons = table.why_not(table.state_of(&taken).unwrap(), ProfileIndex(2));
+        let reasons = why_not(&table, &taken, ProfileIndex(2));
         assert_eq!(reasons[2].1.to_string(), "9 compute slices needed, the GPU has 7");
     }
 

@@ -202,19 +202,6 @@ impl Table {
         self.edges[state.0].is_empty()
     }
 
-    /// The create of a profile that keeps the most full layouts in reach, ties to the lowest start; with
-    /// the reachability after it.
-    #[must_use]
-    pub fn best_placement(&self, state: StateIndex, profile: ProfileIndex) -> Option<(Placement, usize)> {
-        let creates = self
-            .placements(state)
-            .into_iter()
-            .filter(|create| create.0 == profile);
-        creates
-            .map(|(_, placement, reachable)| (placement, reachable))
-            .min_by_key(|&(placement, reachable)| (std::cmp::Reverse(reachable), placement))
-    }
-
     /// Profiles that hold this many bytes, least memory first, then most multiprocessors, then plain ones
     /// before variants.
     #[must_use]

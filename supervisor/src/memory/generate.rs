@@ -115,12 +115,6 @@ pub fn line(start: f64, step: f64, count: u32, jitter: f64, seed: u64) -> Run {
     }
 }
 
-/// Seconds that an iteration of the run of this seed takes, 0.02 to 2.
-#[must_use]
-pub fn iteration_seconds(seed: u64) -> f64 {
-    Draw(Rng::with_seed(!seed)).log_between(0.02, 2.0)
-}
-
 struct Draw(Rng);
 
 /// Bytes as PyTorch's allocator takes them from the driver: in blocks.
