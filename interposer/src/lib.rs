@@ -2,21 +2,26 @@
 //!
 //! # The life of one allocation
 //!
-//! 1. The program calls `cuMemAlloc_v2`. Whichever way it found the function, it found our [hook](hooks): by
-//!    linking, by `dlsym` or `dlvsym`, or by `cuGetProcAddress`. In each case the driver is asked first, and
-//!    the answer swapped only if it is the real function of a [row](table) of ours.
+//! 1. The program calls `cuMemAlloc_v2`. Whichever way it found the function, it found our [hook](hooks). The loader
+//!    binds what is linked to the first object that exports the name, which a preloaded one is. `dlsym`, `dlvsym` and
+//!    `cuGetProcAddress` are asked as ever, and the answer is swapped only if it is the real function of a [row](table)
+//!    of ours.
 //! 2. The hook passes the [gate]. A call from within another hook on this thread goes straight on: a driver
 //!    that calls itself counts once.
 //! 3. The [real function](driver), found by handle, does the allocation. Its result is the program's result,
-//!    whatever it is; nothing of ours can change it, but for the soft [cap] that a runner may set.
-//! 4. At the first success the process [attaches](attach): it reads the [devices]' UUIDs, asks the supervisor
-//!    ([caller], [link]) for the job's counter [page](pagefile), takes a slot there, and starts the
-//!    [sender] thread. Without a supervisor it counts in a page of its own.
+//!    whatever it is; nothing of ours can change it, but for the soft [cap] that a runner may set: then room is
+//!    claimed before the call, and a call that gets none is not made.
+//! 4. At the first answer that counts, a success or a refusal for want of memory, or at the first claim, the process
+//!    [attaches](attach): it takes the job's counter [page](pagefile) from its runner, or else asks the supervisor for
+//!    it ([caller], [link]), takes a slot there, reads the [devices]' UUIDs, and starts the [sender] thread. Without
+//!    either it counts in a page of its own.
 //! 5. The [ledger] keeps the address with its size, class and device, and adds the size to the page: live
-//!    bytes and their peak are exact from that moment on, and stay readable after the process, however it ends.
+//!    bytes and their peak are exact from that moment on, and stay readable after the process, however it ends. A
+//!    refusal is told to the supervisor at once, over the [wire], before the program hears of it.
 //! 6. When the program waits for the device or reads from it, that may mark an iteration: if the [clock] says
 //!    so, the totals go into a [queue](notes). What its tensors hold, [PyTorch](torch) or the program itself says.
-//! 7. The sender empties the queue every 10 ms and sends samples. A full socket loses samples, never bytes.
+//! 7. The sender empties the queue every 10 ms, or 100 where nothing happens, and sends samples. A full socket loses
+//!    samples, never bytes.
 //! 8. The program calls `cuMemFree_v2`. The record leaves the ledger before the real call, because another
 //!    thread may be given the address as soon as the driver has it; if the driver refuses, it is put back.
 //!

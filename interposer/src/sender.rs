@@ -1,6 +1,7 @@
-//! The sender thread: turns notes and totals into frames. It is the only part that talks to the supervisor
-//! once the process is attached, and it never holds the program up: it shares one lock-free queue with the
-//! hooks, blocks all signals, calls no CUDA function, and drops what a full socket does not take.
+//! The sender thread: turns notes and totals into frames. Once the process is attached all that is told to the
+//! supervisor goes through it, but for what cannot wait for its next round ([`crate::wire`]). It never holds the
+//! program up: it shares one lock-free queue with the hooks, blocks all signals, calls no CUDA function, and drops
+//! what a full socket does not take.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};

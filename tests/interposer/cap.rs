@@ -112,7 +112,7 @@ fn what_other_jobs_have_is_not_taken_for_a_context() {
     }
 }
 
-/// What another job had, below four times the runner's figure, was once charged as this job's context.
+/// What another job has, below four times the runner's figure, passes for a context of this job's.
 #[test]
 fn on_a_shared_device_a_context_is_charged_the_runners_figure() {
     let peer = Peer::new(Manner::GivesPage);
