@@ -1,3 +1,5 @@
+//! What the counter page adds up, of threads, processes and jobs, living and dead.
+
 use super::*;
 
 const UUID: [u8; 16] = *b"0123456789abcdef";

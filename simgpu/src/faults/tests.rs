@@ -1,3 +1,5 @@
+//! How faults are written, and what a machine that plays them answers.
+
 use super::*;
 use crate::files::{DEFAULT_DRIVER, Plan, remove};
 use crate::mig::{Activation, Refusal};

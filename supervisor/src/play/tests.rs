@@ -1,3 +1,5 @@
+//! Each program against its PTX and its source, on a device that only counts.
+
 use super::device::{Argument, Buffer, Counter, Device, Shape};
 use super::*;
 use std::collections::{HashMap, HashSet};

@@ -1,3 +1,5 @@
+//! When the work of streams ends that share a slice, wait for each other or for a call.
+
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;

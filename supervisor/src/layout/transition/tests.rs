@@ -1,3 +1,5 @@
+//! Ways from one layout to another: legal at each step, as few as there can be, around what is pinned.
+
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+//! The optimum beside a search through all orders, and above and below what bounds and policies say.
+
 use std::sync::Arc;
 
 use proptest::prelude::*;
