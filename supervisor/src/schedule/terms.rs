@@ -105,6 +105,27 @@ impl Wish {
             Self::Exclusive => is_whole(table, profile),
         }
     }
+
+    /// Why a job that asks for profile `wanted` gets none, by the names of those that its GPUs have; `None` if it is
+    /// among them.
+    #[must_use]
+    pub fn why_not_among<'a>(wanted: &str, there: impl IntoIterator<Item = &'a str>) -> Option<String> {
+        let mut names: Vec<&str> = Vec::new();
+        for name in there {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        if names.contains(&wanted) {
+            return None;
+        }
+        Some(match names.join(", ") {
+            none if none.is_empty() => {
+                format!("no GPU that the job may use is cut into profiles, so none has `{wanted}`")
+            }
+            names => format!("no GPU that the job may use has profile `{wanted}`; there are {names}"),
+        })
+    }
 }
 
 /// Whether nothing can stand beside a slice of this profile.
@@ -165,27 +186,12 @@ impl Scheduler {
         match self.terms.wish(waiting.job) {
             Wish::Any => None,
             Wish::Profile(name) => {
-                let mut names: Vec<&str> = Vec::new();
-                for (table, profile) in profiles() {
-                    let other = table.profile(profile).name.as_str();
-                    if !names.contains(&other) {
-                        names.push(other);
-                    }
-                }
-                if names.contains(&name.as_str()) {
-                    return None;
-                }
-                Some(match names.is_empty() {
-                    true => format!("no GPU that it may use is cut into profiles such as {name}"),
-                    false => format!(
-                        "no GPU that it may use has a {name}; there are {}",
-                        names.join(", ")
-                    ),
-                })
+                let there = profiles().map(|(table, profile)| table.profile(profile).name.as_str());
+                Wish::why_not_among(name, there)
             }
             Wish::Exclusive => {
                 let any = profiles().any(|(table, profile)| is_whole(table, profile));
-                (!any).then(|| "no GPU that it may use can be had whole".to_owned())
+                (!any).then(|| "no GPU that the job may use can be had whole".to_owned())
             }
         }
     }

@@ -72,7 +72,7 @@ fn a_profile_that_is_not_here_is_refused_with_those_that_are() {
     assert_eq!(
         refusals(&node.ask(1, 0.0, profile("2g.12gb"))),
         [
-            "needs a slice in a 2g.12gb, as asked for; no GPU that it may use has a 2g.12gb; there are 1g.5gb, 2g.10gb, \
+            "needs a slice in a 2g.12gb, as asked for; no GPU that the job may use has profile `2g.12gb`; there are 1g.5gb, 2g.10gb, \
              4g.20gb, 3g.20gb, 7g.40gb"
         ]
     );
@@ -97,7 +97,9 @@ fn sequential_gives_no_profile_but_the_whole() {
     let refused = refusals(&node.ask(1, 0.0, profile("1g.5gb")));
     assert_eq!(
         refused,
-        ["needs a slice in a 1g.5gb, as asked for; no GPU that it may use has a 1g.5gb; there are 7g.40gb"]
+        [
+            "needs a slice in a 1g.5gb, as asked for; no GPU that the job may use has profile `1g.5gb`; there are 7g.40gb"
+        ]
     );
     node.ask(2, 0.0, profile("7g.40gb"));
     assert_eq!(node.place(2), "7g.40gb@0");

@@ -79,7 +79,7 @@ fn a_profile_is_not_had_on_a_shared_gpu() {
     assert_eq!(
         reason,
         Some(
-            "needs 1.00 GiB in a 1g.5gb, as asked for; no GPU that it may use has a 1g.5gb; there are 1g.6gb, 2g.12gb, 4g.24gb"
+            "needs 1.00 GiB in a 1g.5gb, as asked for; no GPU that the job may use has profile `1g.5gb`; there are 1g.6gb, 2g.12gb, 4g.24gb"
         )
     );
     // A lease is charged by its part of the GPU.
