@@ -11,7 +11,7 @@ use super::owner::{Owner, Role};
 use super::process::ProcessId;
 use crate::control::{AttemptRecord, Grant, JobState, Reply, Request, Submission};
 use crate::job::page::{JobPage, PageError};
-use crate::schedule::{Event, GpuIndex};
+use crate::schedule::{Event, GpuIndex, Wish};
 
 impl Owner {
     /// Takes a request, with the descriptor that came along.
@@ -182,22 +182,11 @@ impl Owner {
             .iter()
             .enumerate()
             .filter(|(index, gpu)| may(*index) && gpu.used != Use::Soft);
-        let mut there: Vec<&str> = gpus
-            .flat_map(|(_, gpu)| gpu.table.profiles())
-            .map(|profile| profile.name.as_str())
-            .collect();
-        if there.contains(&wanted.as_str()) {
-            return Ok(());
+        let there = gpus.flat_map(|(_, gpu)| gpu.table.profiles());
+        match Wish::why_not_among(wanted, there.map(|profile| profile.name.as_str())) {
+            Some(reason) => Err(reason),
+            None => Ok(()),
         }
-        there.sort_unstable();
-        there.dedup();
-        Err(match there[..] {
-            [] => format!("no GPU here that the job may use has slices of a profile, so none has `{wanted}`"),
-            _ => format!(
-                "no GPU here that the job may use has profile `{wanted}`; there are {}",
-                there.join(", ")
-            ),
-        })
     }
 
     /// The GPUs that a job may use: those that the user names, and where instances cannot be made, of these the ones
