@@ -11,7 +11,7 @@
 //! gives the same numbers to the waiting jobs in another order.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use migm_shared::ids::JobId;
 
@@ -199,26 +199,33 @@ impl Scheduler {
             stands: 0.0,
         });
         let mut entries: Vec<Entry> = entries.collect();
-        entries.sort_by(Entry::in_lane);
-        let mut lanes = BTreeSet::new();
-        for entry in &mut entries {
-            if lanes.insert(entry.lane) {
-                entry.level += self.lanes.age(entry.lane, self.now);
+        let mut firsts: BTreeMap<Lane, usize> = BTreeMap::new();
+        for (at, entry) in entries.iter().enumerate() {
+            let first = firsts.entry(entry.lane).or_insert(at);
+            if entry.in_lane(&entries[*first]).is_lt() {
+                *first = at;
             }
         }
-        entries.sort_by(Entry::by_level);
-        let run = self.shares.run();
-        let mut turns: BTreeMap<u32, f64> = BTreeMap::new();
-        for entry in &mut entries {
-            let user = entry.lane.user;
-            let next = turns
-                .entry(user)
-                .or_insert_with(|| self.shares.used(self.now, user));
-            entry.stands = *next;
-            *next += run;
+        for (lane, first) in firsts {
+            entries[first].level += self.lanes.age(lane, self.now);
         }
-        entries.sort_by(Entry::rank);
-        entries
+        // User by user, since each one's jobs are in order but for those that have just come: that sorts in few steps.
+        let mut users: BTreeMap<u32, Vec<Entry>> = BTreeMap::new();
+        for entry in entries {
+            users.entry(entry.lane.user).or_default().push(entry);
+        }
+        let run = self.shares.run();
+        for (&user, own) in &mut users {
+            own.sort_by(|one, other| one.by_level(other).then_with(|| one.in_lane(other)));
+            let mut stands = self.shares.used(self.now, user);
+            for entry in own {
+                entry.stands = stands;
+                stands += run;
+            }
+        }
+        let mut ranked: Vec<Entry> = users.into_values().flatten().collect();
+        ranked.sort_by(Entry::rank);
+        ranked
     }
 
     /// Why a job that waits in front comes before another, for people.
