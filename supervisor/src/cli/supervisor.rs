@@ -9,8 +9,10 @@ use crate::daemon::error::DaemonError;
 use crate::daemon::{self, Options};
 use crate::schedule::PolicyName;
 
-/// Serve jobs: make and reshape slices, watch memory, move jobs in time.
+/// Serve jobs as a daemon: make slices, watch memory, move jobs
 #[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Without a service, the first `migm run` starts a private supervisor, which ends after the last.")]
 pub struct SupervisorArgs {
     /// Configuration file (TOML).
     #[arg(long, value_name = "FILE")]
