@@ -46,7 +46,10 @@ impl Scheduler {
             }
             Choice::Make { gpu, slot, reachable } => {
                 let slice = self.create(gpu, slot, Some(job), actions);
-                let how = format!("created, {reachable} full layouts stay in reach");
+                let how = match reachable {
+                    1 => "created, 1 full layout stays in reach".to_owned(),
+                    _ => format!("created, {reachable} full layouts stay in reach"),
+                };
                 let reason = self.say_why(arrival, slice, &how);
                 self.seat(arrival, slice, reason);
                 true
