@@ -48,10 +48,18 @@ fn pages() -> Vec<(String, String)> {
     paths.into_iter().map(read).collect()
 }
 
-/// What stands in the text's fenced blocks for a shell.
-fn blocks(text: &str) -> impl Iterator<Item = &str> {
+/// The lines of the text's fenced blocks for a shell, and of those that show one what was typed.
+fn typed(text: &str) -> Vec<&str> {
     let fenced = text.split("```").skip(1).step_by(2);
-    fenced.filter_map(|block| block.strip_prefix("sh\n"))
+    let lines = fenced.flat_map(|block| {
+        let (language, lines) = block.split_once('\n').unwrap_or((block, ""));
+        lines.lines().filter_map(move |line| match language {
+            "sh" => Some(line),
+            "console" => line.strip_prefix("$ "),
+            _ => None,
+        })
+    });
+    lines.collect()
 }
 
 /// The commands of ours on a line of shell: their words after `migm`.
@@ -74,10 +82,9 @@ fn commands_in_the_documentation_and_the_help_are_understood() {
             command.get_after_help()?.to_string(),
         ))
     });
-    let shell = pages().into_iter().flat_map(|(page, text)| {
-        let blocks: Vec<_> = blocks(&text).map(str::to_owned).collect();
-        blocks.into_iter().map(move |block| (page.clone(), block))
-    });
+    let shell = pages()
+        .into_iter()
+        .map(|(page, text)| (page, typed(&text).join("\n")));
     let (mut tried, mut wrong) = (0, Vec::new());
     for (place, text) in helps.chain(shell) {
         for words in text.lines().flat_map(ours) {

@@ -14,7 +14,7 @@ use crate::schedule::PolicyName;
 #[command(after_help = "\
 Without a service, the first `migm run` starts a private supervisor, which ends after the last.")]
 pub struct SupervisorArgs {
-    /// Configuration file (TOML).
+    /// Configuration file (TOML); docs/configuration.md lists its keys.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Serve simulated GPUs of this model, such as a100-40gb or a100-40gb:2.
