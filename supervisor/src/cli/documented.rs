@@ -195,3 +195,43 @@ fn every_policy_is_in_the_help_of_what_takes_one() {
         }
     }
 }
+
+/// The name that a heading has in a link: as GitHub makes it.
+fn anchor(heading: &str) -> String {
+    let kept = heading
+        .trim()
+        .chars()
+        .filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    kept.flat_map(char::to_lowercase)
+        .map(|c| if c == ' ' { '-' } else { c })
+        .collect()
+}
+
+#[test]
+fn links_in_the_documentation_lead_somewhere() {
+    let (mut tried, mut wrong) = (0, Vec::new());
+    for (page, text) in pages() {
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        for link in links.filter(|link| !link.contains("://")) {
+            tried += 1;
+            let (file, place) = link.split_once('#').unwrap_or((link, ""));
+            let target = match file {
+                "" => PathBuf::from(&page),
+                file => Path::new(&page).with_file_name(file),
+            };
+            let there = match (std::fs::read_to_string(&target), place) {
+                (Ok(_), "") => true,
+                (Ok(text), place) => text
+                    .lines()
+                    .filter(|line| line.starts_with('#'))
+                    .any(|line| anchor(line.trim_start_matches('#')) == place),
+                (Err(_), place) => target.is_dir() && place.is_empty(),
+            };
+            if !there {
+                wrong.push(format!("{page}: {link}"));
+            }
+        }
+    }
+    assert!(tried > 20, "only {tried} links were found");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
