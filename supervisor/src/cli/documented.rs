@@ -235,3 +235,50 @@ fn links_in_the_documentation_lead_somewhere() {
     assert!(tried > 20, "only {tried} links were found");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+/// Every file and folder of the sources, by its path from the root.
+fn sources(folder: &Path, root: &Path, found: &mut Vec<String>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && !path.ends_with("target") && !path.ends_with(".git") {
+            sources(&path, root, found);
+        }
+        found.push(path.strip_prefix(root).unwrap().display().to_string());
+    }
+}
+
+#[test]
+fn files_named_in_the_documentation_exist() {
+    const FOLDERS: [&str; 9] = [
+        ".ci/",
+        "benches/",
+        "docs/",
+        "examples/",
+        "interposer/",
+        "shared/",
+        "simgpu/",
+        "supervisor/",
+        "tests/",
+    ];
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut known = Vec::new();
+    sources(&root, &root, &mut known);
+    let (mut tried, mut wrong) = (0, Vec::new());
+    for (page, text) in pages() {
+        let prose: Vec<_> = text.split("```").step_by(2).collect();
+        for span in prose.iter().flat_map(|part| part.split('`').skip(1).step_by(2)) {
+            let ours = span.ends_with(".rs") || FOLDERS.iter().any(|folder| span.starts_with(folder));
+            if !ours || span.contains([' ', '*', '<']) {
+                continue;
+            }
+            tried += 1;
+            let span = span.trim_end_matches('/');
+            let below = format!("/{span}");
+            if !known.iter().any(|path| path == span || path.ends_with(&below)) {
+                wrong.push(format!("{page}: {span}"));
+            }
+        }
+    }
+    assert!(tried > 50, "only {tried} names were found");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
