@@ -198,3 +198,22 @@ pub(super) fn need_in_words(waiting: &Waiting) -> String {
         (need, had) => format!("need {}, outgrew {}", Bytes(need), Bytes(had)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Node;
+    use super::super::{Action, Policy};
+
+    #[test]
+    fn one_layout_stays_and_more_stay() {
+        let mut node = Node::new(Policy::SchemeB, &[]);
+        let actions = node.arrive(1, 30.0);
+        let Some(Action::Grant { reason, .. }) = actions.last() else {
+            panic!("{actions:?}")
+        };
+        assert!(
+            reason.ends_with("created, 1 full layout stays in reach"),
+            "{reason}"
+        );
+    }
+}

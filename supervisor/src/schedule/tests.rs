@@ -149,19 +149,6 @@ fn an_unknown_need_gets_the_smallest_slice_where_most_stays_open() {
 }
 
 #[test]
-fn one_layout_stays_and_more_stay() {
-    let mut node = Node::new(Policy::SchemeB, &[]);
-    let actions = node.arrive(1, 30.0);
-    let Some(Action::Grant { reason, .. }) = actions.last() else {
-        panic!("{actions:?}")
-    };
-    assert!(
-        reason.ends_with("created, 1 full layout stays in reach"),
-        "{reason}"
-    );
-}
-
-#[test]
 fn a_hint_gets_the_tightest_slice_and_ties_go_to_more_multiprocessors() {
     let mut node = Node::new(Policy::SchemeB, &[]);
     node.arrive(1, 6.0);
