@@ -51,7 +51,7 @@ Examples:
   migm run -- ./my_cuda_program   # one job; no service has to run
   migm node list                  # the GPUs here, and how to turn MIG on
 
-Exit codes: 0 success, 1 the job or check failed, 2 bad input, 3 no GPU, driver or permission. `run` passes on \
+Exit codes: 0 success, 1 the job or check failed, 2 bad input, 3 no GPU, driver, permission or supervisor. `run` passes on \
 its program's.")]
 struct Cli {
     #[command(subcommand)]
