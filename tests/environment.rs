@@ -140,3 +140,69 @@ fn an_unknown_event_is_refused_before_anything_runs() {
         assert_eq!(said.lines().count(), 1, "{said}");
     }
 }
+
+/// The files of a folder of code, and what is below it.
+fn code(folder: &std::path::Path, found: &mut Vec<String>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            code(&path, found);
+        } else if let Ok(text) = std::fs::read_to_string(&path) {
+            found.push(text);
+        }
+    }
+}
+
+/// The variables of ours that these files name: in quotes, or as a shell does.
+fn named(files: &[String]) -> std::collections::BTreeSet<&str> {
+    let mut found = std::collections::BTreeSet::new();
+    for text in files {
+        for start in ["\"", "`", "$", "{"]
+            .iter()
+            .flat_map(|before| text.match_indices(before))
+        {
+            let after = &text[start.0 + 1..];
+            let end = after.find(|c: char| !(c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_'));
+            let name = &after[..end.unwrap_or(after.len())];
+            if ["MIGM_", "SIMGPU_"]
+                .iter()
+                .any(|ours| name.len() > ours.len() && name.starts_with(ours))
+            {
+                found.insert(name);
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn each_variable_is_in_the_documentation_and_each_documented_one_is_read() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(root.join("docs/environment.md")).unwrap();
+    let listed = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+    let listed = [listed.collect::<Vec<_>>().join(" ")];
+    let listed = named(&listed);
+
+    let mut files = Vec::new();
+    for folder in ["supervisor/src", "interposer/src", "shared/src", "simgpu", ".ci"] {
+        code(&root.join(folder), &mut files);
+    }
+    let read = named(&files);
+    assert!(read.len() > 20, "the code was not read: {read:?}");
+    // What tests say to themselves is nobody else's business.
+    let kept_quiet: Vec<_> = read
+        .difference(&listed)
+        .filter(|name| !name.contains("_TEST_"))
+        .collect();
+    assert!(
+        kept_quiet.is_empty(),
+        "not in docs/environment.md: {kept_quiet:?}"
+    );
+
+    code(&root.join("tests"), &mut files);
+    let read = named(&files);
+    let made_up: Vec<_> = listed.difference(&read).collect();
+    assert!(made_up.is_empty(), "read by nobody: {made_up:?}");
+}

@@ -1,13 +1,31 @@
-//! The rooms of the supervisor stand on one another in one order, and only downwards.
+//! The rooms of the supervisor stand on one another in the order of the table in docs/ARCHITECTURE.md, and those that
+//! it calls pure are.
 #![expect(clippy::unwrap_used, reason = "a test ends at its first surprise")]
 
 use std::path::{Path, PathBuf};
 
-/// From the pure ground floor up; a room may use what stands before it.
-const ROOMS: [&str; 12] = [
-    "layout", "memory", "schedule", "whatif", "serve", "control", "node", "job", "play", "daemon", "report",
-    "cli",
-];
+struct Room {
+    name: String,
+    pure: bool,
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The rooms of the table, from the ground floor up: a room may use those before it.
+fn rooms() -> Vec<Room> {
+    let page = std::fs::read_to_string(root().join("docs/ARCHITECTURE.md")).unwrap();
+    let rows = page.lines().filter_map(|line| {
+        let (name, rest) = line.strip_prefix("| `supervisor/src/")?.split_once("` |")?;
+        let what = rest.split(" |").next()?;
+        Some(Room {
+            name: name.to_owned(),
+            pure: what.ends_with("pure"),
+        })
+    });
+    rows.collect()
+}
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -21,13 +39,24 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
 }
 
 #[test]
+fn the_table_has_every_room() {
+    let library = std::fs::read_to_string(root().join("supervisor/src/lib.rs")).unwrap();
+    let modules = library
+        .lines()
+        .filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
+    let mut listed: Vec<_> = rooms().into_iter().map(|room| room.name).collect();
+    listed.sort();
+    assert_eq!(listed, modules.collect::<Vec<_>>());
+}
+
+#[test]
 fn a_room_never_uses_one_above_it() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("supervisor/src");
+    let rooms = rooms();
     let mut wrong = Vec::new();
     let mut uses = 0;
-    for (floor, room) in ROOMS.iter().enumerate() {
+    for (floor, Room { name: room, .. }) in rooms.iter().enumerate() {
         let mut files = Vec::new();
-        sources(&root.join(room), &mut files);
+        sources(&root().join("supervisor/src").join(room), &mut files);
         for file in files {
             for (number, line) in std::fs::read_to_string(&file).unwrap().lines().enumerate() {
                 let code = line.split("//").next().unwrap_or("");
@@ -36,7 +65,7 @@ fn a_room_never_uses_one_above_it() {
                         .chars()
                         .take_while(|c| c.is_ascii_alphanumeric() || *c == '_')
                         .collect();
-                    if let Some(used) = ROOMS.iter().position(|known| *known == name) {
+                    if let Some(used) = rooms.iter().position(|known| known.name == name) {
                         uses += 1;
                         if used > floor {
                             wrong.push(format!("{}:{}: {room} uses {name}", file.display(), number + 1));
@@ -53,12 +82,13 @@ fn a_room_never_uses_one_above_it() {
 /// The pure rooms are driven by others: no clock, no files, no sockets, no processes.
 #[test]
 fn pure_rooms_do_no_io() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("supervisor/src");
     let mut wrong = Vec::new();
-    for room in &ROOMS[..4] {
+    let pure: Vec<_> = rooms().into_iter().filter(|room| room.pure).collect();
+    assert!(!pure.is_empty(), "no room is called pure: the table was not read");
+    for room in pure {
         let mut files = Vec::new();
-        sources(&root.join(room), &mut files);
-        assert!(!files.is_empty(), "{room} has no sources");
+        sources(&root().join("supervisor/src").join(&room.name), &mut files);
+        assert!(!files.is_empty(), "{} has no sources", room.name);
         // Tests of a pure room may look at a clock; they have files of their own or stand at a file's end.
         for file in files.iter().filter(|file| !file.ends_with("tests.rs")) {
             let text = std::fs::read_to_string(file).unwrap();

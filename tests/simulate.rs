@@ -76,6 +76,27 @@ fn figure(report: &Value, policy: &str, key: &str) -> f64 {
 }
 
 #[test]
+fn the_head_says_the_gpus_as_they_were_named() {
+    let folder = files(&trace(3, 0.0));
+    for gpus in ["a100-40gb:4", "a100-40gb:2,a30-24gb"] {
+        let arguments = [
+            "simulate",
+            "trace.csv",
+            "--speeds",
+            "speeds.csv",
+            "--policy",
+            "sequential",
+            "--gpu",
+            gpus,
+        ];
+        let output = migm(folder.path(), &arguments);
+        let text = String::from_utf8(output.stdout).unwrap();
+        let head = format!("3 jobs on {gpus} (all simulated, energy modelled)");
+        assert_eq!(text.lines().next(), Some(&*head));
+    }
+}
+
+#[test]
 fn a_batch_is_close_to_its_bound_and_far_ahead_of_sequential() {
     let policies = "sequential,static:7x1g,scheme-a,scheme-b,far,mfi,miso,migm";
     let report = simulate(&trace(24, 0.0), &["--gpu", "a100-40gb", "--policy", policies]);

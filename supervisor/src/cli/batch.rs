@@ -12,8 +12,12 @@ use crate::report::progress::Progress;
 use crate::report::{BatchReport, all_done, table};
 use crate::schedule::PolicyName;
 
-/// Run the jobs of a TOML file and report makespan, energy and each job's memory
+/// Run the jobs of a TOML file, and report time, energy and memory
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  migm batch jobs.toml
+  migm batch examples/batches/mixed.toml --sim a100-40gb --time-scale 0.1")]
 pub struct Args {
     /// The jobs.
     #[arg(

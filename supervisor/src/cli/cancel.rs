@@ -11,8 +11,10 @@ use crate::control::start::Wanted;
 use crate::control::{Reply, Request};
 use crate::job::detached::Selector;
 
-/// Cancel jobs: those that wait at once, those that run by their signal, the grace time and SIGKILL
+/// Cancel jobs that wait or run
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A job that waits is cancelled at once. One that runs gets its signal, then SIGKILL after its grace time.")]
 pub struct Args {
     /// The jobs: numbers, as 7 or 7_2, or names; the number of an array means all of it
     #[arg(value_name = "JOB", required = true)]

@@ -27,7 +27,7 @@ use crate::report::progress::Progress;
 use crate::report::{BatchReport, all_done, table};
 use crate::schedule::PolicyName;
 
-/// Run a mixed batch of real processes on a simulated GPU, and the same one job after the other
+/// Run a batch on a simulated GPU, then the same one job at a time
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The simulated GPU

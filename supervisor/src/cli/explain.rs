@@ -21,7 +21,7 @@ use crate::report::status::state;
 
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Show what was decided on a job, when, and on which figures
+/// Show what was decided on a job, when and why
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The job's number, as `migm status` and `migm jobs` show it; of a submitted job also its name

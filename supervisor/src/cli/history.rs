@@ -10,7 +10,7 @@ use super::{Failure, exit, print_json, print_text};
 use crate::job::history::{self, Entry, History, HistoryError};
 use crate::report::table::{Table, outcome};
 
-/// Show what was learnt of programs that have run, export it, or forget it
+/// Show what earlier runs of programs came to, or forget it
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// One JSON document

@@ -16,8 +16,14 @@ mod why;
 
 use why::Why;
 
-/// Show the states of a GPU: how many layouts there are, and how many each placement leaves within reach
+/// Show which slices a GPU can have, and what is in the way of one
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+For each slice that can be made: how many full layouts are still within reach with it.
+
+Examples:
+  migm layout --gpu a100-40gb --after 1g.5gb@6
+  migm layout --why 3g.20gb")]
 pub struct Args {
     /// A model, such as a100-40gb, instead of a GPU of this machine
     #[arg(long, value_name = "G", conflicts_with = "device")]
@@ -25,7 +31,7 @@ pub struct Args {
     /// A GPU of this machine, by NVML's index
     #[arg(long, value_name = "I", default_value_t = 0)]
     device: u32,
-    /// One profile for each count of compute slices, or all with their variants
+    /// For each count of compute slices the profile with the least memory, or all profiles
     #[arg(long, value_enum, default_value_t)]
     profiles: Profiles,
     /// Slices that are there already, such as 1g.5gb@6,2g.10gb@0. For --why each may say whose it is: =idle,
@@ -44,10 +50,9 @@ pub struct Args {
 /// Which profiles take part.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum)]
 enum Profiles {
-    /// For each count of compute slices the one with the least memory.
+    // No doc comments: clap would give each value a paragraph.
     #[default]
     Base,
-    /// All.
     All,
 }
 

@@ -15,7 +15,7 @@ use crate::job::detached::{self, Record, Selector, folder};
 /// Between two looks at a log that is followed.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Show what a submitted job has written to standard output, while it runs and after its end
+/// Show what a submitted job has written, while it runs and after
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The job: its number, as 7 or 7_2, or its name

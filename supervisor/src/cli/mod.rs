@@ -44,33 +44,42 @@ pub mod exit {
 
 /// Runs GPU jobs, unmodified, each on the tightest MIG slice that holds it.
 #[derive(Debug, Parser)]
-#[command(name = "migm", version, arg_required_else_help = true)]
+#[command(name = "migm", version, arg_required_else_help = true, max_term_width = 100)]
+#[command(after_help = "\
+Examples:
+  migm demo                       # what it does, on a simulated GPU
+  migm run -- ./my_cuda_program   # one job; no service has to run
+  migm node list                  # the GPUs here, and how to turn MIG on
+
+Exit codes: 0 success, 1 the job or check failed, 2 bad input, 3 no GPU, driver, permission or supervisor. `run` passes on \
+its program's.")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
 
+// In the order of the help: jobs, what became of them, the machine, what would be, what needs no GPU.
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::Args),
+    Batch(batch::Args),
     Submit(submit::Args),
     Jobs(jobs::Args),
     Logs(logs::Args),
-    Cancel(cancel::Args),
     Wait(wait::Args),
-    Batch(batch::Args),
-    Demo(demo::Args),
+    Cancel(cancel::Args),
     Status(status::Args),
     Explain(explain::Args),
     History(history::Args),
+    Supervisor(supervisor::SupervisorArgs),
     Node(node::Args),
     Layout(layout::Args),
+    Simulate(simulate::Args),
     Predict(predict::Args),
     Serve(serve::Args),
+    Demo(demo::Args),
     Sim(sim::Args),
-    Simulate(simulate::Args),
     Play(play::Args),
-    Supervisor(supervisor::SupervisorArgs),
 }
 
 /// Why a command ends without success: one line for people, and the exit code.
@@ -190,6 +199,9 @@ pub(crate) fn print_text(text: &str) -> Result<(), Failure> {
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod documented;
 
 #[cfg(test)]
 mod tests {

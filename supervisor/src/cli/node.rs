@@ -23,7 +23,7 @@ mod mode;
 /// A destroy that waits for a holder takes some seconds, one after the other.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Show the GPUs of this machine, turn their MIG mode on or off, remove idle slices of ours
+/// Show this machine's GPUs, and turn their MIG mode on or off
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -32,11 +32,11 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// GPUs with their MIG mode, what is pending and what to do about it, and their instances
+    /// Show GPUs, their MIG mode and instances, and what to do about it
     List(Options),
     /// Turn MIG on; the GPU must be free
     EnableMig(Options),
-    /// Turn MIG off; only idle slices of ours may stand on the GPU, and go
+    /// Turn MIG off; only idle slices of ours may stand, and go
     DisableMig(Options),
     /// Remove the idle slices that migm made; busy and foreign ones stay
     Clear(Options),

@@ -16,8 +16,12 @@ use crate::memory::{
 use crate::report::chart::{Band, Chart};
 use crate::report::table::Table;
 
-/// Replay a job's memory log on a slice, or score predictors on a folder of logs
+/// Replay a job's memory log on a slice, or score predictors
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  migm predict memory.csv --slice 9.5Gi --svg job.svg
+  migm predict --score logs --method paper,migm")]
 pub struct Args {
     /// A log: x,allocated_bytes,reserved_bytes,requested_bytes with x an iteration or a second
     #[arg(

@@ -130,8 +130,16 @@ impl Options {
     }
 }
 
-/// Run one program on the tightest slice that holds it; its exit status is passed on
+/// Run one program on the tightest slice that holds it
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The exit status is the program's, or 128+n if signal n ended it; 125 if migm failed, 126 if the program \
+cannot be executed, 127 if there is none.
+
+Examples:
+  migm run -- ./my_cuda_program --its-arguments
+  migm run --iterations 500 --keeps-work -- python train.py
+  migm run --mem 9G --report job.json -- ./my_cuda_program")]
 pub struct Args {
     #[command(flatten)]
     options: Options,

@@ -10,8 +10,13 @@ use super::{Failure, print_text};
 use crate::control::paths::private_socket;
 use crate::node::sim::{SimulatedGpu, objects};
 
-/// Simulated GPUs: programs started from the shell meet them instead of a driver
+/// Make simulated GPUs, which programs meet instead of a driver
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  eval \"$(migm sim env --gpu a100-40gb --mig --time-scale 0.1)\"
+  migm run -- migm play decoder --iterations 200
+  migm sim clear")]
 pub struct Args {
     #[command(subcommand)]
     command: Command,
@@ -19,7 +24,7 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Make a simulated GPU and print the lines that put a shell on it: eval "$(migm sim env)"
+    /// Make a simulated GPU and print the lines that put a shell on it
     Env {
         /// A model, with :N for several
         #[arg(long, value_name = "G[:N]", default_value = "a100-40gb")]
@@ -34,7 +39,7 @@ enum Command {
         #[arg(long, value_name = "X", env = "SIMGPU_TIME_SCALE", default_value = "1", value_parser = scale)]
         time_scale: f64,
     },
-    /// Let things go wrong on the simulated GPUs of this shell, in place of what was set before
+    /// Set what goes wrong on the simulated GPUs of this shell
     Faults {
         /// As SIMGPU_FAULTS (docs/environment.md): "create-gi@3=in-use;gpu1/20s=lost"; empty for none
         #[arg(value_name = "FAULTS")]
@@ -43,7 +48,7 @@ enum Command {
         #[arg(long, value_name = "ID", env = "SIMGPU_ID")]
         id: String,
     },
-    /// Remove simulated GPUs that no living process uses and whose shells have ended
+    /// Remove simulated GPUs that no process or shell uses any more
     Clear,
 }
 

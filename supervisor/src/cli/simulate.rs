@@ -19,9 +19,14 @@ use crate::whatif::parameters::Power;
 use crate::whatif::tables::{self, MemoryTable, Row, Speeds};
 use crate::whatif::{Before, Gpu, Job, Memory, Run, Settings, Workload, bounds, optimum, simulate};
 
-/// Simulate policies on a batch or a trace in virtual time, and compare them with a lower bound and, for at most ten
-/// jobs, with the proven optimum
+/// Compare policies on a batch or a trace in virtual time
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The makespan is set against a proven lower bound, and for at most ten jobs against the proven optimum.
+
+Examples:
+  migm simulate examples/batches/chain.toml --policy sequential,scheme-b,migm
+  migm simulate trace.csv --speeds speeds.csv --gpu a100-40gb:8 --gantt run.html")]
 pub struct Args {
     /// Jobs.
     #[arg(

@@ -27,8 +27,13 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A request holds no more jobs to wait for.
 const MOST_BEFORE: usize = 10_000;
 
-/// Run a program as `run` does, detached from this shell, and print the number of its job
+/// Run a program detached from this shell, and print its number
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  id=$(migm submit --name prepare -- ./prepare)
+  migm submit --array 0-9%4 --after $id -- ./sweep
+  migm logs prepare --follow")]
 pub struct Args {
     #[command(flatten)]
     options: Options,

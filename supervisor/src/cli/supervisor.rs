@@ -9,10 +9,12 @@ use crate::daemon::error::DaemonError;
 use crate::daemon::{self, Options};
 use crate::schedule::PolicyName;
 
-/// Serve jobs: make and reshape slices, watch memory, move jobs in time.
+/// Serve jobs as a daemon: make slices, watch memory, move jobs
 #[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Without a service, the first `migm run` starts a private supervisor, which ends after the last.")]
 pub struct SupervisorArgs {
-    /// Configuration file (TOML).
+    /// Configuration file (TOML); docs/configuration.md lists its keys.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Serve simulated GPUs of this model, such as a100-40gb or a100-40gb:2.

@@ -11,8 +11,10 @@ use crate::job::detached::{How, Selector, folder};
 /// Between two looks at the jobs' records.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Wait until submitted jobs have ended; the exit status is that of the first that did not end well, 1 if it never ran
+/// Wait until submitted jobs have ended
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The exit status is that of the first job that did not end well, 1 if it never ran.")]
 pub struct Args {
     /// The jobs: numbers, as 7 or 7_2, or names
     #[arg(value_name = "JOB", required = true)]

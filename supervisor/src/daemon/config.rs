@@ -24,7 +24,7 @@ pub struct Config {
     /// on demand, `sequential`, each GPU whole, or another of `migm simulate`.
     #[serde(deserialize_with = "policy")]
     pub policy: PolicyName,
-    /// How peaks are forecast: `migm`, `paper` or `max`.
+    /// How peaks are forecast: `migm`, `paper`, `paper-cumulative` or `max`.
     #[serde(deserialize_with = "method")]
     pub predictor: Method,
     /// Which GPUs are used, and how: `auto`, `mig`, `soft` or `whole`. No GPU's MIG mode is ever changed.
@@ -332,6 +332,27 @@ mod tests {
             (config.soft_first, config.soft_context),
             (Some(2 << 30), 400_000_000)
         );
+    }
+
+    #[test]
+    fn the_page_has_every_key_and_the_defaults() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/configuration.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let block = page
+            .split("```toml\n")
+            .nth(1)
+            .unwrap()
+            .split("```")
+            .next()
+            .unwrap();
+        assert_eq!(Config::parse(Path::new("c"), block).unwrap(), Config::default());
+        let known = refuse("x = 1");
+        let (_, keys) = known.split_once("expected one of ").unwrap();
+        let listed = page
+            .lines()
+            .filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
+        let listed: Vec<_> = listed.filter(|key| key.starts_with('`')).collect();
+        assert_eq!(listed, keys.split(", ").collect::<Vec<_>>());
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl Progress {
                 self.line(&format!("batch on {}{}", self.simulated, models.join(", ")));
             }
             News::Started { jobs } => {
-                self.line(&format!("{jobs} jobs started"));
+                self.line(&format!("{} started", super::table::count(*jobs as u64, "job")));
                 if let Some(bars) = &self.bars {
                     bars.sum.set_length(*jobs as u64);
                 }

@@ -57,7 +57,7 @@ impl PolicyLine {
 /// The JSON document.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SimulationReport {
-    /// GPU model as given.
+    /// GPU models as given, with their numbers.
     pub gpu: String,
     /// Number of GPUs.
     pub gpus: usize,
@@ -109,9 +109,8 @@ pub fn table(report: &SimulationReport, names: &[String]) -> String {
         ]);
     }
     format!(
-        "{} jobs on {} x {} (all simulated, energy modelled)\n\n{}",
-        report.jobs,
-        report.gpus,
+        "{} on {} (all simulated, energy modelled)\n\n{}",
+        super::table::count(report.jobs as u64, "job"),
         report.gpu,
         table.render()
     )

@@ -175,7 +175,7 @@ pub fn batch(report: &BatchReport) -> String {
     text
 }
 
-fn count(number: u64, what: &str) -> String {
+pub(super) fn count(number: u64, what: &str) -> String {
     let s = if number == 1 { "" } else { "s" };
     format!("{number} {what}{s}")
 }

@@ -46,7 +46,10 @@ impl Scheduler {
             }
             Choice::Make { gpu, slot, reachable } => {
                 let slice = self.create(gpu, slot, Some(job), actions);
-                let how = format!("created, {reachable} full layouts stay in reach");
+                let how = match reachable {
+                    1 => "created, 1 full layout stays in reach".to_owned(),
+                    _ => format!("created, {reachable} full layouts stay in reach"),
+                };
                 let reason = self.say_why(arrival, slice, &how);
                 self.seat(arrival, slice, reason);
                 true
@@ -193,5 +196,24 @@ pub(super) fn need_in_words(waiting: &Waiting) -> String {
         (0, 0) => "need unknown".to_owned(),
         (need, 0) => format!("need {}", Bytes(need)),
         (need, had) => format!("need {}, outgrew {}", Bytes(need), Bytes(had)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Node;
+    use super::super::{Action, Policy};
+
+    #[test]
+    fn one_layout_stays_and_more_stay() {
+        let mut node = Node::new(Policy::SchemeB, &[]);
+        let actions = node.arrive(1, 30.0);
+        let Some(Action::Grant { reason, .. }) = actions.last() else {
+            panic!("{actions:?}")
+        };
+        assert!(
+            reason.ends_with("created, 1 full layout stays in reach"),
+            "{reason}"
+        );
     }
 }

@@ -11,7 +11,7 @@ mod output;
 mod plan;
 mod transition;
 
-/// Serve many models on few GPUs
+/// Plan which slices serve many models on the fewest GPUs
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]

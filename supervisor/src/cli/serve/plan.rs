@@ -17,7 +17,7 @@ mod document;
 
 use document::{Document, Period, Series, Way, csv, document, headline, series_text, text};
 
-/// Find the fewest GPUs that serve a demand, and what runs on each slice
+/// Find the fewest GPUs for a demand, and what runs on each slice
 #[derive(Debug, clap::Args)]
 pub(super) struct PlanArgs {
     /// How models run on slices: CSV with model, compute_slices (or profile), batch, mps_processes,

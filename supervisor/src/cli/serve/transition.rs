@@ -14,7 +14,7 @@ use crate::serve::transition::{
     Action, Options, Replay, Resident, Step, Times, Transition, exchange_and_compact, replay, transition,
 };
 
-/// Find the steps from one plan to another while every service keeps running
+/// Find the steps from one plan to another while all is served
 #[derive(Debug, clap::Args)]
 pub(super) struct TransitionArgs {
     /// The plan that runs, as `migm serve plan --json` writes it

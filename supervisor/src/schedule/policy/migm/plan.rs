@@ -152,11 +152,10 @@ impl Planner {
                 job: names[usize::from(start.task)],
                 gpu: desk.gpu,
                 slot: Some(slot),
-                reason: format!(
-                    "{} by a plan for {} jobs",
-                    desk.table.named(slot),
-                    best.order.len()
-                ),
+                reason: match best.order.len() {
+                    1 => format!("{} by a plan for it alone", desk.table.named(slot)),
+                    jobs => format!("{} by a plan for {jobs} jobs", desk.table.named(slot)),
+                },
             }
         });
         let mut orders: Vec<Order> = starts.collect();
