@@ -441,8 +441,11 @@ impl Gauge {
             .sum()
     }
 
-    /// Until the next round of readings: a first reading is set against a second one soon.
+    /// Until the next round of readings: a first reading is set against a second one soon. With nothing to read, for ever.
     fn pause(&self) -> Duration {
+        if self.watched.is_empty() {
+            return Duration::MAX;
+        }
         let is_waiting = self.readings.values().any(|reading| !reading.is_confirmed);
         if is_waiting {
             CONFIRM.min(self.sample)
