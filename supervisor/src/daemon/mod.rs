@@ -58,6 +58,7 @@ pub mod process;
 pub mod recover;
 mod reports;
 mod requests;
+mod saved;
 mod siblings;
 pub mod slices;
 pub mod socket;

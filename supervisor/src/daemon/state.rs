@@ -360,6 +360,20 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_version_1_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state.json");
+        let state = State::fresh(5, 6, 7);
+        let before = State {
+            version: 1,
+            ..state.clone()
+        };
+        // It was one document over many lines.
+        fs::write(&path, serde_json::to_vec_pretty(&before).unwrap()).unwrap();
+        assert_eq!(State::read(&path).unwrap(), state);
+    }
+
+    #[test]
     fn another_version_is_refused_by_number_and_kept() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state.json");
