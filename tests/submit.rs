@@ -241,6 +241,34 @@ fn an_array_runs_so_many_at_once_and_is_one_thing_to_wait_for_and_to_cancel() {
 }
 
 #[test]
+fn a_supervisor_that_is_killed_again_and_again_loses_and_repeats_no_job() {
+    let place = place();
+    let ran = place.path().join("ran");
+    let lines = || std::fs::read_to_string(&ran).map_or(0, |text| text.lines().count());
+    let script = format!("echo $MIGM_ARRAY_INDEX >> {}; sleep 0.05", ran.display());
+    let array = submit(&place, &["--array", "0-79"], &script);
+    let mut waiting = place.migm(&["wait", &array]).spawn().unwrap();
+    let mut killed = 0;
+    let status = loop {
+        if let Some(status) = waiting.try_wait().unwrap() {
+            break status;
+        }
+        let told = run(&place, &["status", "--json"]);
+        if told.status.success() && lines() > 10 * (killed + 1) {
+            let pid = json(&told)["supervisor"].as_i64().unwrap();
+            kill(Pid::from_raw(i32::try_from(pid).unwrap()), Signal::SIGKILL).unwrap();
+            killed += 1;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert!(status.success() && killed > 2, "{status}, killed {killed} times");
+    let ran = std::fs::read_to_string(&ran).unwrap();
+    let mut indices: Vec<u32> = ran.lines().map(|line| line.parse().unwrap()).collect();
+    indices.sort_unstable();
+    assert_eq!(indices, (0..80).collect::<Vec<u32>>());
+}
+
+#[test]
 fn those_after_a_job_that_failed_are_cancelled_down_the_line() {
     let place = place();
     let go = until_file(place.path(), "go");

@@ -25,8 +25,8 @@ pub const MAGIC: [u8; 4] = *b"MIGM";
 pub const VERSION: u16 = 4;
 /// Bytes before the body.
 pub const HEADER: usize = 12;
-/// No message has a longer body, and no decoded value claims more memory.
-pub const MAX_BODY: usize = 1 << 20;
+/// No message has a longer body, and no decoded value claims more memory: the state of a node with some ten thousand jobs.
+pub const MAX_BODY: usize = 16 << 20;
 
 const CODEC: Configuration<LittleEndian, Fixint, Limit<MAX_BODY>> =
     bincode::config::legacy().with_limit::<MAX_BODY>();

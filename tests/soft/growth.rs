@@ -30,11 +30,9 @@ fn a_growing_job_is_never_relaunched_while_there_is_room() {
     // The file that the next supervisor reads has it too.
     let socket = shared.place.path().join("run/s");
     let file = migm_supervisor::daemon::socket::beside(&socket, "state.json");
-    let state: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
-    assert!(
-        state["jobs"][0]["grant"]["memory"].as_u64().unwrap() >= grown,
-        "{state:#}"
-    );
+    let state = migm_supervisor::daemon::state::State::read(&file).unwrap();
+    let grant = state.jobs[0].grant.as_ref().unwrap();
+    assert!(grant.memory >= grown, "{state:#?}");
     job.ends_well();
     assert_eq!(shared.outcomes("grower"), ["done"], "{}", shared.log());
     let report = shared.report("grower");

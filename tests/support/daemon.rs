@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use migm_supervisor::control::client::Client;
 use migm_supervisor::control::{NodeStatus, Reply, Request, Submission, Wishes};
+use migm_supervisor::daemon::state::State;
 use migm_supervisor::layout::{Placement, Profile};
 use migm_supervisor::node::sim::SimulatedGpu;
 use migm_supervisor::node::{Instance, Node, Nvml};
@@ -140,7 +141,7 @@ impl Daemon {
 
     /// Its state file.
     pub fn state(&self) -> serde_json::Value {
-        serde_json::from_slice(&fs::read(self.path("migm.state.json")).unwrap()).unwrap()
+        serde_json::to_value(State::read(&self.path("migm.state.json")).unwrap()).unwrap()
     }
 
     /// `migm node` and the like against this supervisor.

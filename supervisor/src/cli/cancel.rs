@@ -1,5 +1,7 @@
 //! `migm cancel`: ends jobs.
 
+use std::collections::HashMap;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use nix::sys::signal::Signal;
@@ -45,8 +47,9 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
         meant.extend(new);
     }
     // From the last to the first: no job takes the place of one that has just been cancelled before it.
+    let mut clients = Clients::new();
     for job in meant.iter().rev() {
-        cancel(job)?;
+        cancel(job, &mut clients)?;
     }
     if args.json {
         #[derive(serde::Serialize)]
@@ -65,12 +68,22 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn cancel(job: &Known) -> Result<(), Failure> {
+/// Connections to supervisors, by their sockets: one for all jobs that it has.
+type Clients = HashMap<PathBuf, Client>;
+
+fn cancel(job: &Known, clients: &mut Clients) -> Result<(), Failure> {
     let request = Request::Cancel { job: job.id };
-    let asked = Client::connect(&job.socket).and_then(|mut client| {
-        client.ask(&request, LIMIT, |reply| {
+    let known = clients
+        .remove(&job.socket)
+        .map_or_else(|| Client::connect(&job.socket), Ok);
+    let asked = known.and_then(|mut client| {
+        let asked = client.ask(&request, LIMIT, |reply| {
             matches!(reply, Reply::Done).then_some(())
-        })
+        });
+        if matches!(asked, Ok(()) | Err(ClientError::Refused(_))) {
+            clients.insert(job.socket.clone(), client);
+        }
+        asked
     });
     match (asked, &job.kept) {
         (Ok(()), _) => Ok(()),

@@ -1,6 +1,6 @@
 //! `migm jobs`: the jobs of this user, by what the supervisor and their runners say.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use super::{Failure, print_json, print_text};
 use crate::control::client::{Client, ClientError};
 use crate::control::start::Wanted;
 use crate::control::{JobState, JobStatus, NodeStatus, Reply, Request, ShownId, Wishes};
+use crate::job::array::ranges;
 use crate::job::detached::{self, End, How, Record, Selector, folder};
 use crate::job::monotonic;
 use crate::job::record::{AttemptLine, Clock};
@@ -62,6 +63,32 @@ impl Known {
 
     pub fn has_ended(&self) -> bool {
         self.state == JobState::Ended
+    }
+
+    /// Its name; of a job of a batch's array without the index behind it.
+    fn stem(&self) -> &str {
+        let index = self.wishes.element.map(|element| format!("-{}", element.index));
+        let stem = index.and_then(|index| self.name.strip_suffix(&index));
+        stem.unwrap_or(&self.name)
+    }
+
+    /// Whether two jobs of an array would be shown by the same words: thousands are then one line.
+    fn is_like(&self, other: &Self) -> bool {
+        let said = |job: &Self| {
+            let array = job.wishes.element.map(|element| element.array)?;
+            let still = matches!(job.state, JobState::Held | JobState::Waiting | JobState::Ended);
+            let end = job.end.as_ref().map(|end| (end.how, end.status));
+            let profile = job.attempts.last().map(|last| last.profile.clone());
+            still.then_some((
+                array,
+                job.socket.clone(),
+                job.state,
+                job.attempts.len(),
+                profile,
+                end,
+            ))
+        };
+        self.stem() == other.stem() && said(self).is_some_and(|said_of| Some(said_of) == said(other))
     }
 
     /// As its runner has it.
@@ -191,9 +218,15 @@ pub(super) fn clock(node: &NodeStatus) -> Clock {
 /// All jobs of this user: those of the supervisor that is wanted, those that their runners keep, and what the
 /// supervisors of the latter tell. Without any supervisor the runners' word stands.
 pub(super) fn gather(wanted: &Wanted) -> Result<Vec<Known>, Failure> {
-    let mut kept = detached::place().map_or_else(Vec::new, |place| folder::all(&place));
-    let live = kept.iter().filter(|(_, record)| record.is_live());
+    let all = detached::place().map_or_else(Vec::new, |place| folder::all(&place));
+    let live = all.iter().filter(|(_, record)| record.is_live());
     let others: BTreeSet<PathBuf> = live.map(|(_, record)| record.socket.clone()).collect();
+    // Of a number that was given twice the last job comes first.
+    let mut kept: HashMap<(JobId, PathBuf), Vec<(PathBuf, Record)>> = HashMap::new();
+    for (folder, record) in all {
+        let key = (record.id, record.socket.clone());
+        kept.entry(key).or_default().push((folder, record));
+    }
     let mut found = Vec::new();
     let mut told_by = match Client::first_of(&wanted.any_places()) {
         Ok(mut client) => {
@@ -208,8 +241,7 @@ pub(super) fn gather(wanted: &Wanted) -> Result<Vec<Known>, Failure> {
     loop {
         if let Some((socket, node)) = told_by.take() {
             for job in &node.jobs {
-                let is_it = |(_, record): &(PathBuf, Record)| record.id == job.id && record.socket == socket;
-                let mine = kept.iter().rposition(is_it).map(|at| kept.remove(at));
+                let mine = kept.get_mut(&(job.id, socket.clone())).and_then(Vec::pop);
                 found.push(Known::of_status(job, &clock(&node), socket.clone(), mine));
             }
         }
@@ -221,10 +253,14 @@ pub(super) fn gather(wanted: &Wanted) -> Result<Vec<Known>, Failure> {
             .map(|node| (socket, node));
     }
     found.extend(
-        kept.into_iter()
+        kept.into_values()
+            .flatten()
             .map(|(folder, record)| Known::of_record(folder, record)),
     );
-    found.sort_by(|a, b| b.has_ended().cmp(&a.has_ended()).then(a.id.cmp(&b.id)));
+    found.sort_by(|a, b| {
+        let by_number = b.has_ended().cmp(&a.has_ended()).then(a.id.cmp(&b.id));
+        by_number.then(b.ago.total_cmp(&a.ago))
+    });
     Ok(found)
 }
 
@@ -268,11 +304,12 @@ fn text(jobs: &[Known]) -> String {
         return "no jobs\n".to_owned();
     }
     let mut table = Table::new(&[">job", "name", "user", "state", "profile", ">attempts", ">since"]);
-    for job in jobs {
+    for alike in jobs.chunk_by(Known::is_like) {
+        let job = &alike[0];
         let document = job.document();
         table.row([
-            document.id.to_string(),
-            short(document.name),
+            together(alike),
+            short(job.stem()),
             document.user.clone(),
             match (document.outcome, document.status) {
                 (Some(How::Failed), Some(status)) => format!("failed ({status})"),
@@ -281,19 +318,32 @@ fn text(jobs: &[Known]) -> String {
             },
             document.profile.unwrap_or("-").to_owned(),
             document.attempts.len().to_string(),
-            span(job.ago),
+            span(alike.iter().map(|job| job.ago).fold(0.0, f64::max)),
         ]);
     }
     let mut text = table.render();
-    for job in jobs {
+    for alike in jobs.chunk_by(Known::is_like) {
+        let job = &alike[0];
         let asked = job.wishes.to_string();
         let asked = (!asked.is_empty()).then(|| format!("asks for {asked}"));
         let notes: Vec<&str> = asked.as_deref().into_iter().chain(job.note.as_deref()).collect();
         if !notes.is_empty() {
-            text.push_str(&wrapped(&format!("{}: {}", job.shown_id(), notes.join("; "))));
+            text.push_str(&wrapped(&format!("{}: {}", together(alike), notes.join("; "))));
         }
     }
     text
+}
+
+/// The number of a job, or of several of one array.
+fn together(jobs: &[Known]) -> String {
+    let elements = jobs.iter().filter_map(|job| job.wishes.element);
+    match (jobs, jobs[0].wishes.element) {
+        ([_, _, ..], Some(first)) => {
+            let indices: Vec<u32> = elements.map(|element| element.index).collect();
+            format!("{}_[{}]", first.array, ranges(&indices))
+        }
+        _ => jobs[0].shown_id().to_string(),
+    }
 }
 
 /// A span of time, as people say it.
@@ -364,6 +414,34 @@ mod tests {
         });
         failed.ago = 200_000.0;
         insta::assert_snapshot!(text(&[failed, running, held]));
+    }
+
+    #[test]
+    fn a_thousand_jobs_of_an_array_are_a_line_for_each_state() {
+        let element = |index: u64, state| {
+            let mut job = known(100 + index, "sweep", state);
+            job.wishes.element = Some(Element {
+                array: JobId(100),
+                index: u32::try_from(index).unwrap(),
+                count: 1000,
+                at_once: None,
+            });
+            job.user = u32::MAX - 1;
+            job
+        };
+        let mut jobs: Vec<Known> = (0..5).map(|index| element(index, JobState::Ended)).collect();
+        for (at, job) in jobs.iter_mut().enumerate() {
+            job.end = Some(End {
+                how: if at == 3 { How::Failed } else { How::Done },
+                status: Some(i32::from(at == 3)),
+                reason: None,
+            });
+        }
+        jobs.extend([5, 6].map(|index| element(index, JobState::Running)));
+        jobs.extend((7..1000).map(|index| element(index, JobState::Waiting)));
+        jobs[8].note = Some("another comes first".into());
+        jobs[7].note = Some("the same".into());
+        insta::assert_snapshot!(text(&jobs));
     }
 
     #[test]

@@ -24,6 +24,9 @@ use crate::job::{self, Order, say};
 /// How long a runner whose job is not wanted any more may take to end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// What is kept of ended jobs is brought within bounds once in so many jobs.
+const PRUNE_EACH: u64 = 16;
+
 /// A request holds no more jobs to wait for.
 const MOST_BEFORE: usize = 10_000;
 
@@ -104,8 +107,10 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
         },
     };
     print(args, array, &submitting.jobs)?;
-    // Whoever waits for the number has it by now.
-    folder::prune(&place, folder::KEPT, folder::KEPT_BYTES);
+    // Whoever waits for the number has it by now. All that is kept is looked through: not for each job of a loop.
+    if submitting.jobs.iter().any(|job| job.0.is_multiple_of(PRUNE_EACH)) {
+        folder::prune(&place, folder::KEPT, folder::KEPT_BYTES);
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,15 +1,11 @@
 //! `migm wait`: until submitted jobs have ended.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use super::logs::kept;
 use super::{Failure, exit};
 use crate::control::ShownId;
 use crate::job::detached::{How, Selector, folder};
-
-/// Between two looks at the jobs' records.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// Wait until submitted jobs have ended
 #[derive(Debug, clap::Args)]
@@ -32,8 +28,13 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
             if let Some(end) = record.end {
                 break end;
             }
-            std::thread::sleep(LOOK);
             let shown = ShownId(record.id, record.wishes.element);
+            // Its end is the last that a runner writes before it goes.
+            if let Some(runner) = record.runner.process() {
+                runner.wait().map_err(|error| {
+                    Failure::new(exit::FAILED, format_args!("cannot wait for job {shown}: {error}"))
+                })?;
+            }
             record = folder::read(&place).ok_or_else(|| {
                 Failure::new(exit::FAILED, format_args!("job {shown} is not kept any more"))
             })?;

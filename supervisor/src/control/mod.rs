@@ -352,7 +352,8 @@ pub enum Reply {
 
 impl Message for Reply {
     const CHANNEL: u16 = 4;
-    const LIMIT: usize = 1 << 20;
+    // Some hundred bytes for each job of a node.
+    const LIMIT: usize = 16 << 20;
 }
 
 /// Where a job is.

@@ -77,6 +77,7 @@ impl Owner {
         job.leader = None;
         job.ending = Some(ending);
         let (id, still) = (job.id, job.processes.len());
+        self.note_down(id);
         if still > 0 {
             tracing::info!(job = %id, still, "ended, but processes that left its group still hold the slice");
         }
@@ -178,6 +179,7 @@ impl Owner {
             JobState::Running | JobState::Moving => {
                 tracing::info!(job = %id, "its runner is gone; it keeps the slice while a process lives");
                 job.orphan_since = Some(now);
+                self.orphans = true;
             }
             JobState::Ended | JobState::Watched => {}
         }
@@ -185,13 +187,17 @@ impl Owner {
 
     /// Leases whose runner is gone: freed when no process of the job lives.
     pub(super) fn look_for_orphans(&mut self, now: f64) {
+        if !std::mem::take(&mut self.orphans) {
+            return;
+        }
         let grace = self.settings.config.grace_s;
         let mut lost = Vec::new();
-        for job in self.jobs.values_mut() {
+        for job in self.jobs.values_mut().filter(|job| job.state != JobState::Ended) {
             let Some(since) = job.orphan_since else { continue };
+            self.orphans = true;
             // A runner that lives may come back; one that is known to be dead will not.
             let dead = job.runner_process.is_some_and(|runner| !runner.lives());
-            if job.state == JobState::Ended || !dead && now - since < grace {
+            if !dead && now - since < grace {
                 continue;
             }
             if !job.is_leased() {

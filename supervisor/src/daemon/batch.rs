@@ -71,10 +71,19 @@ impl Batch {
     #[must_use]
     pub fn record(&self) -> BatchRecord {
         BatchRecord {
+            jobs: self.jobs.clone(),
+            ..self.outline()
+        }
+    }
+
+    /// The same without its jobs.
+    #[must_use]
+    pub fn outline(&self) -> BatchRecord {
+        BatchRecord {
             id: self.id,
             name: self.name.clone(),
             uid: self.uid,
-            jobs: self.jobs.clone(),
+            jobs: Vec::new(),
             started: self.started,
             energy_start: self.energy_start,
             reconfigurations: self.reconfigurations,

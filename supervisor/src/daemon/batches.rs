@@ -74,7 +74,11 @@ impl Owner {
                 return true;
             }
             let lives = !all_ended(batch.jobs.iter().filter_map(|job| jobs.get(job)));
-            lives || batch.started.is_some() && (batch.ended.is_none() || batch.reading)
+            let stays = lives || batch.started.is_some() && (batch.ended.is_none() || batch.reading);
+            if !stays {
+                self.unwritten.extend(batch.jobs.iter().copied());
+            }
+            stays
         });
         self.dirty |= self.batches.len() < before;
     }

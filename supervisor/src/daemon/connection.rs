@@ -14,8 +14,10 @@ use rustix::net::{
     SendFlags, recvmsg, sendmsg,
 };
 
-/// A peer that does not read loses its connection with this many bytes unsent.
-const MOST_UNSENT: usize = 4 << 20;
+use crate::control::Reply;
+
+/// A peer that does not read loses its connection with this many bytes unsent: the longest reply, and what comes besides.
+const MOST_UNSENT: usize = Reply::LIMIT + (4 << 20);
 /// Descriptors that may wait for their frame.
 const MOST_DESCRIPTORS: usize = 4;
 
@@ -241,7 +243,7 @@ mod tests {
     fn a_peer_that_never_reads_is_dropped_with_a_bounded_buffer() {
         let (mut one, _two) = pair();
         let report = Report::Samples(vec![migm_shared::report::Sample::default(); 500]);
-        let error = (0..1000).find_map(|_| one.send(&report, None).err()).unwrap();
+        let error = (0..10_000).find_map(|_| one.send(&report, None).err()).unwrap();
         assert!(matches!(error, PeerError::Deaf(_)), "{error}");
     }
 

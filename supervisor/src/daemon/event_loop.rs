@@ -29,10 +29,10 @@ const SIGNALS: Token = Token(1);
 const WAKER: Token = Token(2);
 const FIRST: usize = 3;
 
-/// Between two beats while there is work.
+/// Between two beats while time is pressing.
 const BEAT: Duration = Duration::from_millis(100);
-/// Between two beats while there is none.
-const IDLE_BEAT: Duration = Duration::from_secs(1);
+/// Between two beats otherwise.
+const SLOW_BEAT: Duration = Duration::from_secs(1);
 /// Reads of one connection before the others have their turn.
 const READS: usize = 16;
 /// Pause after the system had no descriptor left for a connection.
@@ -208,7 +208,7 @@ impl EventLoop {
         if !self.unread.is_empty() {
             return Duration::ZERO;
         }
-        let beat = if self.owner.has_work() { BEAT } else { IDLE_BEAT };
+        let beat = if self.owner.is_pressed() { BEAT } else { SLOW_BEAT };
         let accept = self
             .accept_again
             .map_or(beat, |at| at.saturating_duration_since(Instant::now()));

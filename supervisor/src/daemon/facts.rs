@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::gpus::PlacedGpu;
 use super::job::Job;
 use super::owner::Owner;
+use super::pace::NEWS;
 use super::slices::Origin;
 use crate::control::{JobState, Outcome, WorkKept};
 use crate::schedule::speed::{SERIAL, Shares, mean};
@@ -44,8 +45,8 @@ impl Job {
     /// Whether what the running attempt has done survives an end of this kind.
     fn survives(&self, outcome: Outcome) -> bool {
         match outcome {
-            Outcome::Moved => self.learnt.kept() != WorkKept::Never,
-            Outcome::Oom => self.learnt.kept() == WorkKept::Always,
+            Outcome::Moved => self.learnt.kept != WorkKept::Never,
+            Outcome::Oom => self.learnt.kept == WorkKept::Always,
             _ => false,
         }
     }
@@ -92,8 +93,40 @@ impl Owner {
             return;
         }
         let facts = Arc::new(self.facts_of(job, now));
+        self.tell(id, facts, now);
+    }
+
+    fn tell(&mut self, id: JobId, facts: Arc<Facts>, now: f64) {
         tracing::debug!(job = %id, ?facts, "told the scheduler");
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.learnt.told = Some(Arc::clone(&facts));
+        }
         self.step(now, Event::Facts { job: id, facts });
+    }
+
+    /// Tells what is known by now of jobs that have been taught by a run of the same command. What would be the same for
+    /// those that have not run is worked out once, and told where it is news.
+    pub(super) fn tell_taught(&mut self, taught: &[JobId], now: f64) {
+        if !self.plans() {
+            return;
+        }
+        let mut known: Option<(JobId, Arc<Facts>)> = None;
+        for &id in taught {
+            let Some(job) = self.jobs.get(&id) else { continue };
+            if job.state != JobState::Waiting || !job.attempts.is_empty() {
+                self.tell_facts(id, now);
+                continue;
+            }
+            let like = known.as_ref().filter(|(other, _)| self.are_alike(*other, id));
+            let facts = like.map_or_else(
+                || Arc::new(self.facts_of(job, now)),
+                |(_, facts)| Arc::clone(facts),
+            );
+            known = Some((id, Arc::clone(&facts)));
+            if job.learnt.told.as_ref().is_none_or(|told| is_news(told, &facts)) {
+                self.tell(id, facts, now);
+            }
+        }
     }
 
     /// Tells the scheduler what a running job needs of its slice, so that no order gives it less.
@@ -158,7 +191,7 @@ impl Owner {
             work,
             attained,
             weight: 1.0,
-            keeps_work: job.learnt.kept() != WorkKept::Never,
+            keeps_work: job.learnt.kept != WorkKept::Never,
             stays: !job.submission.movable
                 || job.runner.is_none()
                 || job.cancelled
@@ -221,14 +254,33 @@ impl Owner {
     }
 }
 
+/// Whether facts differ by more than what runs of one command differ by.
+fn is_news(told: &Facts, now: &Facts) -> bool {
+    let apart = |a: f64, b: f64| (a - b).abs() > NEWS * a.abs().max(b.abs());
+    let speeds =
+        |facts: &Facts| -> Vec<f64> { facts.speeds.iter().flat_map(|of| of.iter().copied()).collect() };
+    let (before, after) = (speeds(told), speeds(now));
+    let work = match (told.work, now.work) {
+        (Some(before), Some(after)) => apart(before, after),
+        (before, after) => before.is_some() != after.is_some(),
+    };
+    let flags = |facts: &Facts| (facts.keeps_work, facts.stays, facts.in_batch);
+    work || flags(told) != flags(now)
+        || before.len() != after.len()
+        || before
+            .iter()
+            .zip(&after)
+            .any(|(before, after)| apart(*before, *after))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::{About, Submission};
+    use crate::control::Submission;
 
     fn job(kept: WorkKept) -> Job {
         let mut job = Job::new(JobId(1), Submission::plain(), 0);
-        job.learnt.about = Some(About { kept, history: None });
+        job.learnt.kept = kept;
         job
     }
 

@@ -38,7 +38,19 @@ impl Holds {
 }
 
 /// How many jobs of each array have a slice or wait for one. By user too: nobody's jobs count for another's array.
-type Active = HashMap<(u32, JobId), u32>;
+pub(super) type Active = HashMap<(u32, JobId), u32>;
+
+/// What a job is held for.
+enum Hold<'a> {
+    /// The start of its batch.
+    Batch,
+    /// The end of these.
+    Jobs(&'a [After]),
+    /// The rest of its array.
+    Array,
+    /// Others of its array: so many may be under way.
+    Turn(u32),
+}
 
 impl Owner {
     pub(super) fn open_array(&mut self, peer: Peer) {
@@ -112,12 +124,20 @@ impl Owner {
         }
     }
 
-    /// Why a job is held, if it is to be.
-    pub(super) fn why_held(&self, job: &Job) -> Option<String> {
-        self.hold_of(job, &self.active())
+    /// Whether a job that comes is to be held.
+    pub(super) fn is_to_be_held(&self, job: &Job) -> bool {
+        let element = job.submission.wishes.element;
+        let limited = element.is_some_and(|element| element.at_once.is_some());
+        let active = if limited { self.active() } else { Active::new() };
+        self.hold_of(job, &active).is_some()
     }
 
-    fn active(&self) -> Active {
+    /// Why a job is held.
+    pub(super) fn why_held(&self, job: &Job, active: &Active) -> Option<String> {
+        self.hold_of(job, active).map(|hold| self.in_words(&hold))
+    }
+
+    pub(super) fn active(&self) -> Active {
         let mut active = Active::new();
         for job in self.jobs.values() {
             let is_active = matches!(
@@ -131,30 +151,41 @@ impl Owner {
         active
     }
 
-    fn hold_of(&self, job: &Job, active: &Active) -> Option<String> {
+    fn hold_of<'a>(&self, job: &'a Job, active: &Active) -> Option<Hold<'a>> {
         let batch = job.submission.batch.and_then(|batch| self.batches.get(&batch));
         if batch.is_some_and(|batch| batch.started.is_none()) {
-            return Some("its batch has not started".to_owned());
+            return Some(Hold::Batch);
         }
         if !job.awaits.is_empty() {
-            const NAMED: usize = 3;
-            let first = job.awaits.iter().take(NAMED);
-            let named: Vec<String> = first.map(|after| self.named(after.job)).collect();
-            let more = job.awaits.len().saturating_sub(NAMED);
-            let and_more = if more > 0 {
-                format!(" and {more} more")
-            } else {
-                String::new()
-            };
-            return Some(format!("waits for the end of {}{and_more}", named.join(", ")));
+            return Some(Hold::Jobs(&job.awaits));
         }
         let element = job.submission.wishes.element?;
         if self.holds.opening.contains_key(&element.array) {
-            return Some("its array is being submitted".to_owned());
+            return Some(Hold::Array);
         }
+        let most = element.at_once?;
         let count = active.get(&(job.uid, element.array)).copied().unwrap_or(0);
-        let most = element.at_once.filter(|most| count >= *most)?;
-        Some(format!("{most} of its array at once, and so many are under way"))
+        (count >= most).then_some(Hold::Turn(most))
+    }
+
+    fn in_words(&self, hold: &Hold<'_>) -> String {
+        match hold {
+            Hold::Batch => "its batch has not started".to_owned(),
+            Hold::Jobs(awaits) => {
+                const NAMED: usize = 3;
+                let first = awaits.iter().take(NAMED);
+                let named: Vec<String> = first.map(|after| self.named(after.job)).collect();
+                let more = awaits.len().saturating_sub(NAMED);
+                let and_more = if more > 0 {
+                    format!(" and {more} more")
+                } else {
+                    String::new()
+                };
+                format!("waits for the end of {}{and_more}", named.join(", "))
+            }
+            Hold::Array => "its array is being submitted".to_owned(),
+            Hold::Turn(most) => format!("{most} of its array at once, and so many are under way"),
+        }
     }
 
     fn named(&self, id: JobId) -> String {
@@ -214,13 +245,16 @@ impl Owner {
 
     /// Held jobs that wait for nothing any more join the queue, in order of submission.
     fn let_go(&mut self, now: f64) {
-        let mut active = self.active();
         let held: Vec<JobId> = self
             .jobs
             .values()
             .filter(|job| job.state == JobState::Held && job.runner.is_some())
             .map(|job| job.id)
             .collect();
+        if held.is_empty() {
+            return;
+        }
+        let mut active = self.active();
         for id in held {
             let free = self
                 .jobs

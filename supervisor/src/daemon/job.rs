@@ -252,7 +252,8 @@ impl Job {
     #[must_use]
     pub fn figures_now(&self) -> Figures {
         let mut figures = self.figures;
-        if let Some(page) = &self.page {
+        // Before the first attempt nobody has written into the page, and to read it would take memory for it.
+        if let Some(page) = self.page.as_ref().filter(|_| !self.attempts.is_empty()) {
             let readings = page.read();
             // Attempts ran on one device each, one after the other: their peaks do not add up.
             let peak = readings.iter().map(|device| device.reserved_peak).max();

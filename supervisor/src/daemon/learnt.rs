@@ -8,26 +8,35 @@
 //! 4. When the job is over, its runner hears all of it (`Owner::explanation`) and writes its history.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use migm_shared::ids::JobId;
 use migm_shared::units::Bytes;
 
 use super::decisions::Decisions;
 use super::gpus::Use;
+use super::holds::Active;
 use super::job::{Job, Peer};
 use super::owner::Owner;
 use super::siblings::absorb;
 use crate::control::{
-    About, Evidence, Explanation, Figures, Grant, Inputs, Past, PastPeak, Reply, Seen, Verdict, WorkKept,
+    About, Evidence, Explanation, Figures, Grant, Inputs, JobState, Past, PastPeak, Reply, Seen, Verdict,
+    WorkKept,
 };
 use crate::job::history;
-use crate::schedule::PolicyName;
+use crate::schedule::{Facts, PolicyName};
 
 /// What a job's program is known to do, before it runs and since.
 #[derive(Clone, Debug, Default)]
 pub struct Learnt {
-    /// As its runner has said; `None` where it said nothing.
-    pub about: Option<About>,
+    /// Its runner has said what it knows, and is to hear what was learnt.
+    pub heard: bool,
+    /// What its work survives.
+    pub kept: WorkKept,
+    /// What earlier runs came to, where that is kept: one for all jobs of which the same is known.
+    pub evidence: Option<Arc<Evidence>>,
+    /// As told to the scheduler last.
+    pub told: Option<Arc<Facts>>,
     /// What the size of its first slice rests on.
     pub start: String,
     /// What was decided on it.
@@ -45,8 +54,16 @@ pub struct Learnt {
 }
 
 impl Learnt {
+    /// Takes what its runner says.
+    pub(super) fn hear(&mut self, about: Option<About>) {
+        self.heard = about.is_some();
+        let about = about.unwrap_or_default();
+        self.kept = about.kept;
+        self.evidence = about.history.map(Arc::new);
+    }
+
     pub(super) fn evidence(&self) -> Option<&Evidence> {
-        self.about.as_ref()?.history.as_ref()
+        self.evidence.as_deref()
     }
 
     /// Peak of reserved bytes by earlier runs of the same command, margin included.
@@ -59,12 +76,6 @@ impl Learnt {
     #[must_use]
     pub fn horizon(&self) -> Option<u64> {
         history::horizon(self.evidence()?)
-    }
-
-    /// What its work survives.
-    #[must_use]
-    pub fn kept(&self) -> WorkKept {
-        self.about.as_ref().map_or(WorkKept::Never, |about| about.kept)
     }
 
     /// A new attempt begins: what the last one did says nothing of it.
@@ -112,9 +123,10 @@ impl Owner {
     pub(super) fn size_first(&mut self, id: JobId, peer: Peer, now: f64) {
         let about = self.told.remove(&peer);
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        job.learnt.about = about;
+        job.learnt.hear(about);
         job.learnt.submitted = now;
         let mem = job.submission.mem;
+        self.share_evidence(id);
         let (need, why) = match (mem, self.sized_by_history(id)) {
             (Some(mem), None) => (mem, format!("--mem says {}", Bytes(mem))),
             (Some(mem), Some((_, why))) => {
@@ -162,7 +174,7 @@ impl Owner {
     pub(super) fn learn_again(&mut self, id: JobId, peer: Peer, now: f64) {
         let about = self.told.remove(&peer);
         if let Some(job) = self.jobs.get_mut(&id) {
-            job.learnt.about = about;
+            job.learnt.hear(about);
             job.learnt.submitted = job.attempts.first().map_or(now, |first| first.start);
             if job.learnt.start.is_empty() {
                 job.learnt.start = "sized by an earlier supervisor".to_owned();
@@ -217,8 +229,12 @@ impl Owner {
     /// What was decided on a job, and why.
     pub(super) fn explanation(&self, job: &Job) -> Explanation {
         let (decisions, left_out) = job.learnt.decisions.kept();
+        let active = match job.state {
+            JobState::Held => self.active(),
+            _ => Active::new(),
+        };
         Explanation {
-            status: self.job_status(job),
+            status: self.job_status(job, &active),
             start: job.learnt.start.clone(),
             decisions,
             left_out,
@@ -243,7 +259,7 @@ impl Owner {
 
     /// Tells the runner of a job that is over what it may keep in its history.
     pub(super) fn tell_learnt(&mut self, id: JobId) {
-        let Some(job) = self.jobs.get(&id).filter(|job| job.learnt.about.is_some()) else {
+        let Some(job) = self.jobs.get(&id).filter(|job| job.learnt.heard) else {
             return;
         };
         let explained = Box::new(self.explanation(job));

@@ -96,6 +96,15 @@ pub struct Watched {
     pub page: Arc<JobPage>,
 }
 
+impl Watched {
+    /// Whether it is the same attempt on the same device, counted in the same page.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        (self.job, self.attempt, &self.device) == (other.job, other.attempt, &other.device)
+            && Arc::ptr_eq(&self.page, &other.page)
+    }
+}
+
 /// A device that CUDA sees.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Device {
@@ -432,8 +441,11 @@ impl Gauge {
             .sum()
     }
 
-    /// Until the next round of readings: a first reading is set against a second one soon.
+    /// Until the next round of readings: a first reading is set against a second one soon. With nothing to read, for ever.
     fn pause(&self) -> Duration {
+        if self.watched.is_empty() {
+            return Duration::MAX;
+        }
         let is_waiting = self.readings.values().any(|reading| !reading.is_confirmed);
         if is_waiting {
             CONFIRM.min(self.sample)

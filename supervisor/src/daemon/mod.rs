@@ -49,6 +49,7 @@ pub mod forecast;
 pub mod gpus;
 mod holds;
 pub mod job;
+pub mod journal;
 pub mod learnt;
 pub mod machine;
 pub mod owner;
@@ -57,6 +58,7 @@ pub mod process;
 pub mod recover;
 mod reports;
 mod requests;
+mod saved;
 mod siblings;
 pub mod slices;
 pub mod socket;
@@ -167,9 +169,9 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
     });
     let machine = Machine::start(node, tended.collect(), sample, base.wake())
         .map_err(DaemonError::system("starting the threads of the GPUs"))?;
-    let owner = Owner::new(settings, gpus, slices, state, monotonic());
+    let mut owner = Owner::new(settings, gpus, slices, state, monotonic());
     // Before anyone is served, so that a simulated GPU is found again whatever happens.
-    owner.state().write(&state_path)?;
+    owner.write_state()?;
     let listening = lock.listen()?;
     tracing::info!(socket = %path.display(), private = options.private, "listening");
     let (owner, listening) = EventLoop::new(base, listening, owner, machine, options.private)?.run()?;

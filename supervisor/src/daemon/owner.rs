@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use migm_shared::ids::{BatchId, Incarnation, JobId};
 use migm_shared::report::{Answer, Welcome};
@@ -21,13 +22,14 @@ use super::error::DaemonError;
 use super::gpus::{PlacedGpu, Use};
 use super::holds::Holds;
 use super::job::{Job, Peer};
+use super::journal::Journal;
 use super::machine::{Order, Watched};
 use super::pace::Paces;
 use super::slices::{Origin, Slice, stranger};
 use super::soft::SoftLeases;
-use super::state::{SimulatedState, SliceRecord, State, Step, Used};
+use super::state::{SimulatedState, SliceRecord, State, Step};
 use super::trouble::Stuck;
-use crate::control::{About, JobState, Reply};
+use crate::control::{About, Evidence, JobState, Reply};
 use crate::schedule::policy::Choice;
 use crate::schedule::{Event, GpuIndex, Need, Policy, PolicyName, Scheduler};
 
@@ -129,6 +131,8 @@ pub struct Owner {
     pub(super) costs: Costs,
     /// How fast the programs here go.
     pub(super) paces: Paces,
+    /// What is known of the commands here, by user and signature, as the last job of each knows it.
+    pub(super) evidence: HashMap<(u32, String), Arc<Evidence>>,
     /// When the first and the last of the jobs came that are to be decided on together.
     pub(super) gathering: Option<(f64, f64)>,
     /// Why instances cannot be made, once the driver has said so.
@@ -143,8 +147,17 @@ pub struct Owner {
     pub(super) clearing: Vec<Clearing>,
     pub(super) holds: Holds,
     pub(super) dirty: bool,
+    /// The leased slices are to be measured at once.
     pub(super) watch_changed: bool,
+    /// Those that are measured.
+    watching: Vec<Watched>,
+    /// Jobs of which watchers of their batches are to hear.
     pub(super) changed_jobs: BTreeSet<JobId>,
+    /// Jobs that the state file has not, or not as they are.
+    pub(super) unwritten: BTreeSet<JobId>,
+    pub(super) journal: Journal,
+    /// Some job may have no runner.
+    pub(super) orphans: bool,
     pub(super) stopping: bool,
     started: f64,
     ticked: f64,
@@ -187,6 +200,7 @@ impl Owner {
             scheduler: scheduler(&settings, state.next_slice),
             costs: Costs::new(settings.time_scale),
             paces: Paces::default(),
+            evidence: HashMap::new(),
             gathering: None,
             settings,
             gpus,
@@ -214,7 +228,11 @@ impl Owner {
             holds: Holds::default(),
             dirty: true,
             watch_changed: false,
+            watching: Vec::new(),
             changed_jobs: BTreeSet::new(),
+            unwritten: BTreeSet::new(),
+            journal: Journal::default(),
+            orphans: true,
             stopping: false,
             started: now,
             ticked: now,
@@ -488,10 +506,15 @@ impl Owner {
         self.reply(peer, Reply::Refused { reason });
     }
 
+    /// What the state file keeps of a job has changed: it goes there with the next change that must not be lost.
+    pub(super) fn note_down(&mut self, id: JobId) {
+        self.unwritten.insert(id);
+    }
+
     /// A job's state changed: it goes into the state file, and its batch's watcher hears of it.
     pub(super) fn changed(&mut self, id: JobId) {
         self.dirty = true;
-        self.watch_changed = true;
+        self.note_down(id);
         self.changed_jobs.insert(id);
     }
 
@@ -534,6 +557,7 @@ impl Owner {
         }
         if old.len() > ENDED_SHOWN {
             self.drop_paces();
+            self.drop_evidence();
         }
     }
 
@@ -546,37 +570,6 @@ impl Owner {
             simulated: self.settings.simulated,
             time_scale: self.settings.time_scale,
             reconfigurations: self.reconfigurations,
-        }
-    }
-
-    /// What the state file is to hold.
-    #[must_use]
-    pub fn state(&self) -> State {
-        let kept = |job: &&Job| {
-            let lives = !matches!(job.state, JobState::Ended | JobState::Watched);
-            lives
-                || job
-                    .submission
-                    .batch
-                    .is_some_and(|batch| self.batches.contains_key(&batch))
-        };
-        let (at, used) = self.scheduler.used();
-        State {
-            reconfigurations: self.reconfigurations,
-            simulated: self.settings.own_simulated.clone(),
-            slices: self
-                .slices
-                .iter()
-                .filter_map(|(number, slice)| slice.record(*number, &self.gpus))
-                .chain(self.absent.iter().cloned())
-                .collect(),
-            jobs: self.jobs.values().filter(kept).map(Job::record).collect(),
-            batches: self.batches.values().map(Batch::record).collect(),
-            used: Used {
-                at: (!used.is_empty()).then_some(at),
-                by_user: used,
-            },
-            ..State::fresh(self.next_job, self.next_slice, self.next_batch)
         }
     }
 
@@ -602,19 +595,33 @@ impl Owner {
                 self.reply(peer, Reply::BatchJob(status));
             }
         }
-        if std::mem::take(&mut self.watch_changed) {
-            let watched = self.jobs.values().filter_map(|job| self.watched(job)).collect();
-            self.orders.push(Order::Watch(watched));
+        if self.dirty || self.watch_changed {
+            self.watch_leased();
         }
         if self.dirty {
-            self.state().write(&self.settings.state_path)?;
-            self.dirty = false;
+            self.write_state()?;
         }
         self.raise_caps();
         Ok((
             std::mem::take(&mut self.orders),
             std::mem::take(&mut self.outputs),
         ))
+    }
+
+    /// Has the leased slices measured. Each order has all of them read at once, so it is given only where there is a reason.
+    fn watch_leased(&mut self) {
+        let holders = self
+            .slices
+            .values()
+            .filter_map(|slice| self.jobs.get(&slice.job?));
+        let mut watched: Vec<Watched> = holders.filter_map(|job| self.watched(job)).collect();
+        watched.sort_by_key(|one| one.job);
+        let is_same = |(one, other): (&Watched, &Watched)| one.is_same(other);
+        let known = watched.len() == self.watching.len() && watched.iter().zip(&self.watching).all(is_same);
+        if !known || self.watch_changed {
+            self.orders.push(Order::Watch(watched.clone()));
+        }
+        (self.watching, self.watch_changed) = (watched, false);
     }
 
     fn watched(&self, job: &Job) -> Option<Watched> {
@@ -630,7 +637,8 @@ impl Owner {
         })
     }
 
-    /// What time alone brings about. Wanted every 100 ms or so while there is work. `true` when nobody needs
+    /// What time alone brings about. Wanted every second or so, and each tenth of it while the owner
+    /// [is pressed](Self::is_pressed). `true` when nobody needs
     /// this supervisor any more: unless somebody has come meanwhile, [`stop`](Self::stop) it.
     pub fn beat(&mut self, now: f64) -> bool {
         self.look_for_orphans(now);
@@ -691,9 +699,10 @@ impl Owner {
         self.stopping && self.unanswered == 0
     }
 
-    /// Whether there is anything for which time matters.
+    /// Whether time alone may bring something about soon: an end, or a slice whose runner has gone.
     #[must_use]
-    pub fn has_work(&self) -> bool {
-        self.stopping || self.settings.private || self.jobs.values().any(|job| job.state != JobState::Ended)
+    pub fn is_pressed(&self) -> bool {
+        let may_end = self.settings.private && self.clients.is_empty();
+        self.stopping || self.dirty || may_end || self.orphans
     }
 }

@@ -16,7 +16,7 @@ const ENOUGH: u64 = 8;
 /// And the least wall seconds for them: samples come every 10 ms.
 const SPAN: f64 = 0.1;
 /// A pace that differs by less, as a share of itself, is no news.
-const NEWS: f64 = 0.1;
+pub(super) const NEWS: f64 = 0.1;
 
 /// The iterations of one attempt, over time.
 #[derive(Clone, Copy, Debug, Default)]
@@ -190,7 +190,7 @@ impl Owner {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::{About, Evidence, Outcome, Past, Point, Submission};
+    use crate::control::{Evidence, Outcome, Past, Point, Submission};
 
     #[test]
     fn the_start_of_a_program_is_no_part_of_its_pace() {
@@ -272,10 +272,7 @@ mod tests {
         let mut job = Job::new(JobId(1), submission, 7);
         assert_eq!(job.program(), (7, "p\u{0}2".to_owned()));
         assert_eq!(job.past_paces(true, 0.1), []);
-        job.learnt.about = Some(About {
-            history: Some(history),
-            ..About::default()
-        });
+        job.learnt.evidence = Some(std::sync::Arc::new(history));
         assert_eq!(job.program(), (7, "s".to_owned()));
         let place = |profile: &str| ("A100".to_owned(), profile.to_owned());
         // 20 simulated seconds are 2 here: 50 iterations a second, and half a run.

@@ -175,11 +175,13 @@ impl Owner {
             } => {
                 tracing::info!(job = %id, pid, asked, in_use, ?largest, "an allocation was refused");
                 job.note = Some(format!("asked for {asked} bytes in vain with {in_use} in use"));
+                self.note_down(id);
             }
             Told::Lost { marks } => tracing::debug!(job = %id, pid, marks, "marks were lost"),
             Told::Blind { cause } => {
                 tracing::warn!(job = %id, pid, cause, "not all of its memory can be seen");
                 job.note = Some(format!("not all of its memory can be seen: {cause}"));
+                self.note_down(id);
             }
             Told::Leaving => tracing::debug!(job = %id, pid, "a process leaves"),
         }
@@ -229,6 +231,7 @@ impl Owner {
         job.unaccounted = Some(unaccounted);
         self.context_cost = self.context_cost.max(Some(unaccounted));
         self.dirty = true;
+        self.note_down(id);
         self.consider(id, now);
     }
 
@@ -251,7 +254,7 @@ impl Owner {
                 .last()
                 .map_or(0.0, |last| clock.seconds(now - last.start)),
             relaunch: clock.seconds(self.relaunch),
-            kept: job.learnt.kept(),
+            kept: job.learnt.kept,
             history_peak: job.learnt.expected(),
         });
         let Some(Weighed { inputs, verdict }) = weighed else {
@@ -264,6 +267,7 @@ impl Owner {
         let is_move = matches!(verdict, memory::Verdict::Move { .. });
         if is_move || (inputs.settled && job.predicted.is_none()) {
             job.predicted = Some(inputs.peak);
+            self.unwritten.insert(id);
         }
         let (need, why) = match verdict {
             memory::Verdict::Stay { reason } => {
@@ -303,10 +307,12 @@ impl Owner {
             let Some(job) = self.jobs.get_mut(&id) else { return };
             let note = format!("{why}; it is not moved, since its standard input cannot be read twice");
             job.note = Some(note);
+            self.note_down(id);
             let reason = format!("its standard input cannot be read twice: {why}");
             return self.decide(id, now, Verdict::Cannot, reason, Some(inputs));
         }
         job.need = need;
+        self.note_down(id);
         let need = Need { device_bytes: need };
         self.step(now, Event::Forecast { job: id, need });
         let note = self.scheduler.note(id).map(str::to_owned);

@@ -127,7 +127,7 @@ impl Owner {
             job.late = batch.started.is_some();
             batch.ended = None;
         }
-        let held = self.why_held(&job).is_some();
+        let held = self.is_to_be_held(&job);
         job.state = if held { JobState::Held } else { JobState::Waiting };
         self.jobs.insert(id, job);
         self.set_role(peer, Role::Runner(id));

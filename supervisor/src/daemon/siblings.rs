@@ -9,6 +9,9 @@
 //!    first of them on, from its end forwards so that no slice is made for a job that is about to leave it,
 //! 3. and put in again, in the same order, when the slice that has become free is known to the scheduler.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use migm_shared::ids::JobId;
 use migm_shared::units::Bytes;
 
@@ -49,7 +52,7 @@ pub(super) fn past_of(job: &Job, grant: &Grant, ending: &Ending, wall: f64, cloc
 /// part of the run was its own, and nothing tells which.
 fn past_pace(job: &Job, grant: &Grant, wall: f64, clock: Clock) -> Option<PastPace> {
     let iterations = job.track.iteration().max(job.learnt.seen.iterations);
-    let is_whole = job.attempts.len() == 1 || job.learnt.kept() == WorkKept::Never;
+    let is_whole = job.attempts.len() == 1 || job.learnt.kept == WorkKept::Never;
     (is_whole || iterations > 0).then(|| PastPace {
         gpu: grant.gpu.clone(),
         profile: grant.profile.clone(),
@@ -88,46 +91,11 @@ impl Owner {
         if past.peaks.is_empty() && past.at_least == 0 {
             return Vec::new();
         }
-        let (mut waiting, mut taught) = (Vec::new(), Vec::new());
-        for job in self
-            .jobs
-            .values_mut()
-            .filter(|job| job.id != id && job.uid == uid)
-        {
-            let never_ran = job.attempts.is_empty() && job.submission.mem.is_none();
-            let waits = matches!(job.state, JobState::Waiting | JobState::Held);
-            let history = job.learnt.about.as_mut().and_then(|about| about.history.as_mut());
-            let Some(known) = history.filter(|known| known.signature == signature) else {
-                continue;
-            };
-            if job.state == JobState::Ended {
-                continue;
-            }
-            absorb(known, past);
-            taught.push(job.id);
-            if never_ran && waits {
-                waiting.push(job.id);
-            }
-        }
+        let (waiting, taught) = self.teach(id, uid, &signature, past);
         if !past.paces.is_empty() {
-            for sibling in taught {
-                self.tell_facts(sibling, now);
-            }
+            self.tell_taught(&taught, now);
         }
-        let mut resized = Vec::new();
-        for sibling in waiting {
-            let Some((need, why)) = self.sized_by_history(sibling) else {
-                continue;
-            };
-            let Some(job) = self.jobs.get_mut(&sibling).filter(|job| job.need != need) else {
-                continue;
-            };
-            job.need = need;
-            job.learnt.start.clone_from(&why);
-            let reason = format!("need {}, by what job {id} came to: {why}", Bytes(need));
-            self.decide(sibling, now, Verdict::Size, reason, None);
-            resized.push(sibling);
-        }
+        let resized = self.size_anew(id, &waiting, now);
         let queue = self.scheduler.queue();
         let first = queue.iter().position(|job| resized.contains(job));
         let tail = first.map_or_else(Vec::new, |first| queue[first..].to_vec());
@@ -136,4 +104,115 @@ impl Owner {
         }
         tail
     }
+
+    /// Adds what a run came to to what is known of its siblings, of which those that wait for their first slice are given
+    /// back apart, and after them all. Jobs of which the same is known still share it afterwards.
+    fn teach(&mut self, id: JobId, uid: u32, signature: &str, past: &Past) -> (Vec<JobId>, Vec<JobId>) {
+        let (mut waiting, mut taught) = (Vec::new(), Vec::new());
+        let mut anew: HashMap<*const Evidence, Arc<Evidence>> = HashMap::new();
+        let siblings = self
+            .jobs
+            .values_mut()
+            .filter(|job| job.id != id && job.uid == uid);
+        for job in siblings.filter(|job| job.state != JobState::Ended) {
+            let known = job.learnt.evidence.as_mut();
+            let Some(known) = known.filter(|known| known.signature == signature) else {
+                continue;
+            };
+            let added = anew.entry(Arc::as_ptr(known)).or_insert_with(|| {
+                let mut evidence = Evidence::clone(known);
+                absorb(&mut evidence, past);
+                Arc::new(evidence)
+            });
+            *known = Arc::clone(added);
+            taught.push(job.id);
+            let never_ran = job.attempts.is_empty() && job.submission.mem.is_none();
+            if never_ran && matches!(job.state, JobState::Waiting | JobState::Held) {
+                waiting.push(job.id);
+            }
+        }
+        if let Some(last) = anew.into_values().next() {
+            self.evidence.insert((uid, signature.to_owned()), last);
+        }
+        (waiting, taught)
+    }
+
+    /// Sizes the first slices of jobs anew by what they have been taught, and gives back those whose need has changed.
+    fn size_anew(&mut self, by: JobId, waiting: &[JobId], now: f64) -> Vec<JobId> {
+        let mut resized = Vec::new();
+        let mut known: Option<(JobId, Option<(u64, String)>)> = None;
+        for &sibling in waiting {
+            let like = known.take().filter(|(other, _)| self.are_alike(*other, sibling));
+            let sized = like.map_or_else(|| self.sized_by_history(sibling), |(_, sized)| sized);
+            if let Some((need, why)) = &sized
+                && let Some(job) = self.jobs.get_mut(&sibling).filter(|job| job.need != *need)
+            {
+                job.need = *need;
+                job.learnt.start.clone_from(why);
+                let reason = format!("need {}, by what job {by} came to: {why}", Bytes(*need));
+                self.decide(sibling, now, Verdict::Size, reason, None);
+                self.note_down(sibling);
+                resized.push(sibling);
+            }
+            known = Some((sibling, sized));
+        }
+        resized
+    }
+
+    /// Lets a job that has just come share what is known of its command with those of which the same is known.
+    pub(super) fn share_evidence(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(own) = &mut job.learnt.evidence else {
+            return;
+        };
+        let shared = self
+            .evidence
+            .entry((job.uid, own.signature.clone()))
+            .or_insert_with(|| Arc::clone(own));
+        if shared == own {
+            *own = Arc::clone(shared);
+        } else {
+            *shared = Arc::clone(own);
+        }
+    }
+
+    /// Forgets what is known of commands of which no job is left.
+    pub(super) fn drop_evidence(&mut self) {
+        self.evidence.retain(|_, known| Arc::strong_count(known) > 1);
+    }
+
+    /// Whether the same is known, said and asked for of two jobs that have not run.
+    pub(super) fn are_alike(&self, one: JobId, other: JobId) -> bool {
+        let (Some(one), Some(other)) = (self.jobs.get(&one), self.jobs.get(&other)) else {
+            return false;
+        };
+        let known = match (&one.learnt.evidence, &other.learnt.evidence) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        };
+        known && said(one) == said(other)
+    }
+}
+
+/// What the size of a job's first slice, and what the scheduler is told of it, rest on besides what is known of its command.
+fn said(job: &Job) -> impl PartialEq + '_ {
+    let (asked, wishes) = (&job.submission, &job.submission.wishes);
+    (
+        (
+            asked.mem,
+            asked.iterations,
+            asked.movable,
+            asked.batch,
+            job.late,
+            job.learnt.kept,
+        ),
+        (
+            &wishes.profile,
+            wishes.exclusive,
+            &wishes.devices,
+            &asked.visible_devices,
+            asked.use_existing,
+        ),
+        (job.runner.is_some(), job.cancelled, job.uid),
+    )
 }

@@ -1,28 +1,32 @@
 //! The state file: what the next supervisor must know if this one is killed at any instant.
 //!
-//! It is written as a whole to a file beside it and renamed, before any create, destroy or grant that it
-//! tells of is begun. A slice that is named `creating` or `destroying` is a transition half done: the next
-//! supervisor finishes it or takes it back.
+//! A whole state is written to a file beside it and renamed, and changes are appended to it ([`journal`](super::journal)), each
+//! before any create, destroy or grant that it tells of is begun. A slice that is named `creating` or `destroying` is a
+//! transition half done: the next supervisor finishes it or takes it back.
 //!
 //! It is not synced to the disk: it must outlive this process, not the kernel. With the kernel all instances
 //! and jobs are gone, and a file of an earlier boot, which might name what somebody else has made since, is
 //! known by its boot id and gives no more than numbers and what users have had. So no frame ever waits for a disk.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::Path;
+use std::sync::LazyLock;
 
 use migm_shared::ids::{BatchId, Incarnation, JobId};
 use serde::{Deserialize, Serialize};
+use serde_json::Deserializer;
 
 use super::error::DaemonError;
 use super::facts::Carried;
+use super::journal::{Change, replay};
 use super::process::ProcessId;
 use crate::control::{After, AttemptRecord, Figures, Grant, JobState, Submission};
 
-/// The version that this build writes and reads.
-pub const VERSION: u32 = 1;
+/// The version that this build writes.
+pub const VERSION: u32 = 2;
+/// One that is read too: a whole state and no changes behind it.
+const WHOLE_ONLY: u32 = 1;
 
 /// All that outlives a supervisor.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -197,14 +201,22 @@ impl State {
         struct Head {
             version: u32,
         }
-        let head: Head = serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
-        if head.version != VERSION {
+        let mut heads = Deserializer::from_slice(&text).into_iter::<Head>();
+        let head = heads.next().unwrap_or_else(|| serde_json::from_str(""));
+        let head = head.map_err(|error| wrong(error.to_string()))?;
+        if ![VERSION, WHOLE_ONLY].contains(&head.version) {
             return Err(wrong(format!(
                 "it has version {}, and this is version {VERSION}",
                 head.version
             )));
         }
-        let state: Self = serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
+        let (whole, behind) = text.split_at(heads.byte_offset());
+        let whole: Self = serde_json::from_slice(whole).map_err(|error| wrong(error.to_string()))?;
+        let changes = changes(behind).map_err(|error| wrong(error.to_string()))?;
+        let state = Self {
+            version: VERSION,
+            ..replay(whole, changes)
+        };
         if state.boot == boot() {
             return Ok(state);
         }
@@ -240,35 +252,32 @@ impl State {
         let goes_on = |batch: &BatchRecord| batch.ended.is_none();
         self.slices.is_empty() && !self.batches.iter().any(goes_on) && !self.jobs.iter().any(lives)
     }
+}
 
-    /// Replaces the file; after the end of this process at any instant the old one or this one is there.
-    ///
-    /// # Errors
-    /// The system refused.
-    pub fn write(&self, path: &Path) -> Result<(), DaemonError> {
-        let failed = || DaemonError::system(format!("writing {}", path.display()));
-        let text = serde_json::to_vec_pretty(self).map_err(|error| failed()(error.into()))?;
-        let fresh = fresh_name(path);
-        let mut file = File::create(&fresh).map_err(failed())?;
-        file.write_all(&text).map_err(failed())?;
-        drop(file);
-        fs::rename(&fresh, path).map_err(failed())
-    }
+/// The lines behind a whole state. One without an end was written by a supervisor that died of it.
+fn changes(lines: &[u8]) -> serde_json::Result<Vec<Change>> {
+    let end = lines.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
+    let lines = lines[..end].split(|byte| *byte == b'\n');
+    let lines = lines.filter(|line| !line.is_empty());
+    lines.map(serde_json::from_slice).collect()
 }
 
 /// The kernel's id of this boot; empty where `/proc` does not tell it.
 pub(super) fn boot() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id")
-        .map_or_else(|_| String::new(), |id| id.trim().to_owned())
-}
-
-fn fresh_name(path: &Path) -> PathBuf {
-    path.with_extension("json.fresh")
+    static BOOT: LazyLock<String> = LazyLock::new(|| {
+        fs::read_to_string("/proc/sys/kernel/random/boot_id")
+            .map_or_else(|_| String::new(), |id| id.trim().to_owned())
+    });
+    BOOT.clone()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn write(path: &Path, state: &State) {
+        fs::write(path, serde_json::to_vec(state).unwrap()).unwrap();
+    }
 
     #[test]
     fn what_is_written_is_read() {
@@ -288,7 +297,7 @@ mod tests {
         });
         state.used.at = Some(12.25);
         state.used.by_user.insert(1000, 0.1);
-        state.write(&path).unwrap();
+        write(&path, &state);
         assert_eq!(State::read(&path).unwrap(), state);
         assert!(!state.is_empty());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
@@ -312,7 +321,7 @@ mod tests {
             step: Step::Ready,
             uuid: None,
         });
-        state.write(&path).unwrap();
+        write(&path, &state);
         let mut kept = State::fresh(5, 6, 7);
         kept.used.by_user.insert(1000, 7.5);
         assert_eq!(State::read(&path).unwrap(), kept);
@@ -351,12 +360,26 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_version_1_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state.json");
+        let state = State::fresh(5, 6, 7);
+        let before = State {
+            version: 1,
+            ..state.clone()
+        };
+        // It was one document over many lines.
+        fs::write(&path, serde_json::to_vec_pretty(&before).unwrap()).unwrap();
+        assert_eq!(State::read(&path).unwrap(), state);
+    }
+
+    #[test]
     fn another_version_is_refused_by_number_and_kept() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state.json");
-        fs::write(&path, r#"{"version": 2, "other": true}"#).unwrap();
+        fs::write(&path, r#"{"version": 3, "other": true}"#).unwrap();
         let said = State::read(&path).unwrap_err().to_string();
-        assert!(said.contains("it has version 2, and this is version 1"), "{said}");
+        assert!(said.contains("it has version 3, and this is version 2"), "{said}");
         fs::write(&path, "{").unwrap();
         assert!(matches!(State::read(&path), Err(DaemonError::State { .. })));
     }

@@ -4,6 +4,7 @@ use migm_shared::ids::JobId;
 
 use super::event_loop::monotonic;
 use super::gpus::{PlacedGpu, SOFT, Use};
+use super::holds::Active;
 use super::job::Peer;
 use super::owner::Owner;
 use super::slices::{Origin, Slice};
@@ -15,6 +16,7 @@ impl Owner {
     /// Everything at this moment, as far as the peer may see it: jobs of other users are left out.
     #[must_use]
     pub fn status(&self, peer: Peer) -> NodeStatus {
+        let active = self.active();
         NodeStatus {
             gpus: self
                 .gpus
@@ -26,7 +28,7 @@ impl Owner {
                 .jobs
                 .values()
                 .filter(|job| self.may(peer, job.uid))
-                .map(|job| self.job_status(job))
+                .map(|job| self.job_status(job, &active))
                 .collect(),
             simulated: self.settings.simulated,
             time_scale: self.settings.time_scale,
@@ -49,11 +51,11 @@ impl Owner {
         job.seconds_left(self.clock().seconds(monotonic() - start))
     }
 
-    pub(super) fn job_status(&self, job: &super::job::Job) -> JobStatus {
+    pub(super) fn job_status(&self, job: &super::job::Job, active: &Active) -> JobStatus {
         let mut status = job.status();
         if let Some(why) = Some(job)
             .filter(|job| job.state == JobState::Held)
-            .and_then(|job| self.why_held(job))
+            .and_then(|job| self.why_held(job, active))
         {
             status.note = Some(why);
         }

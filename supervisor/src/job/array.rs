@@ -82,6 +82,25 @@ impl FromStr for Indices {
     }
 }
 
+/// Ascending indices for people: `0-9,12`, of many ranges the first ones.
+#[must_use]
+pub fn ranges(indices: &[u32]) -> String {
+    const SHOWN: usize = 4;
+    let mut words: Vec<String> = Vec::new();
+    for range in indices.chunk_by(|one, next| one.checked_add(1) == Some(*next)) {
+        if words.len() == SHOWN {
+            words.push("...".to_owned());
+            break;
+        }
+        words.push(match *range {
+            [only] => only.to_string(),
+            [first, .., last] => format!("{first}-{last}"),
+            [] => continue,
+        });
+    }
+    words.join(",")
+}
+
 /// Reads an element as [`words`] writes it.
 ///
 /// # Errors
@@ -129,6 +148,20 @@ mod tests {
         assert_eq!(indices("4294967295"), [u32::MAX]);
         let most: Indices = "0-9%4".parse().unwrap();
         assert_eq!((most.indices.len(), most.at_once), (10, Some(4)));
+    }
+
+    #[test]
+    fn ranges_for_people() {
+        let evens: Vec<u32> = (0..100).step_by(2).collect();
+        for (indices, words) in [
+            (&[7][..], "7"),
+            (&[0, 1, 2, 9], "0-2,9"),
+            (&[u32::MAX - 1, u32::MAX], "4294967294-4294967295"),
+            (&evens, "0,2,4,6,..."),
+            (&[], ""),
+        ] {
+            assert_eq!(ranges(indices), words);
+        }
     }
 
     #[test]

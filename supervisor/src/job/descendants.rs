@@ -6,7 +6,10 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
 
@@ -48,17 +51,44 @@ impl Process {
 
     /// Sends a signal to this very process; a later one with the same pid is left alone.
     pub fn signal(&self, signal: Signal) {
-        let Some(pid) = Pid::from_raw(self.pid) else {
-            return;
-        };
-        let Ok(file) = pidfd_open(pid, PidfdFlags::empty()) else {
-            return;
-        };
-        if Self::read(self.pid).is_some_and(|there| there.start == self.start)
-            && let Some(signal) = rustix::process::Signal::from_named_raw(signal as i32)
-        {
+        let Ok(Some(file)) = self.open() else { return };
+        if let Some(signal) = rustix::process::Signal::from_named_raw(signal as i32) {
             // It may end at any time; then there is nobody to signal.
             let _ = pidfd_send_signal(file, signal);
+        }
+    }
+
+    /// Waits until it has ended. It need not be a child.
+    ///
+    /// # Errors
+    /// The kernel has no descriptor for us.
+    pub fn wait(&self) -> io::Result<()> {
+        let Some(file) = self.open()? else {
+            return Ok(());
+        };
+        let mut files = [PollFd::new(file.as_fd(), PollFlags::POLLIN)];
+        loop {
+            match poll(&mut files, PollTimeout::NONE) {
+                Ok(_) => return Ok(()),
+                Err(nix::errno::Errno::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// A descriptor of this very process; `None` once it has gone.
+    fn open(&self) -> io::Result<Option<OwnedFd>> {
+        let Some(pid) = Pid::from_raw(self.pid) else {
+            return Ok(None);
+        };
+        match pidfd_open(pid, PidfdFlags::empty()) {
+            // Asked after it was opened: from then on the pid under it is no other's.
+            Ok(file) => {
+                let there = Self::read(self.pid).is_some_and(|there| there.start == self.start);
+                Ok(there.then_some(file))
+            }
+            Err(rustix::io::Errno::SRCH) => Ok(None),
+            Err(error) => Err(error.into()),
         }
     }
 }
@@ -128,6 +158,26 @@ pub fn descendants(apart: Option<u32>) -> Vec<Process> {
 mod tests {
     use super::*;
     use std::process::{Command, Stdio};
+
+    #[test]
+    fn the_end_of_a_process_is_waited_for_and_one_that_has_gone_is_not() {
+        let mut child = Command::new("sh")
+            .args(["-c", "read line"])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let process = Identity::of(child.id()).unwrap().process().unwrap();
+        let another = Process {
+            start: process.start + 1,
+            ..process
+        };
+        another.wait().unwrap();
+        assert!(child.try_wait().unwrap().is_none());
+        drop(child.stdin.take());
+        process.wait().unwrap();
+        child.wait().unwrap();
+        process.wait().unwrap();
+    }
 
     #[test]
     fn a_child_is_found_and_signalled_and_a_zombie_is_not_living() {

@@ -84,10 +84,11 @@ pub fn text(node: &NodeStatus, grids: &[u32], style: Style) -> String {
         return text;
     }
     let mut jobs = Table::new(&[">job", "name", "state", "slice", ">attempt", ">reserved peak"]);
-    for job in &node.jobs {
+    for alike in node.jobs.chunk_by(are_alike) {
+        let job = &alike[0];
         let slice = job.attempts.last().filter(|last| last.end.is_none());
         jobs.row([
-            job.id.to_string(),
+            together(alike),
             short(&job.name),
             state(job.state).to_owned(),
             slice.map_or_else(
@@ -101,12 +102,30 @@ pub fn text(node: &NodeStatus, grids: &[u32], style: Style) -> String {
     text.push('\n');
     text.push_str(&jobs.render());
     // Notes are sentences: in a column of their own they would make every line long.
-    for job in &node.jobs {
-        if let Some(note) = job.note.as_deref().filter(|note| !note.is_empty()) {
-            text.push_str(&wrapped(&format!("{}: {note}", job.id)));
+    for alike in node.jobs.chunk_by(are_alike) {
+        if let Some(note) = alike[0].note.as_deref().filter(|note| !note.is_empty()) {
+            text.push_str(&wrapped(&format!("{}: {note}", together(alike))));
         }
     }
     text
+}
+
+/// Whether two jobs of an array both have their turn to come: thousands are one line.
+fn are_alike(one: &JobStatus, other: &JobStatus) -> bool {
+    let waits = |job: &JobStatus| {
+        let element = job.wishes.element?;
+        let waits = matches!(job.state, JobState::Held | JobState::Waiting) && job.attempts.is_empty();
+        waits.then_some((element.array, job.user, job.state))
+    };
+    waits(one).is_some_and(|first| Some(first) == waits(other))
+}
+
+/// The number of a job, or the numbers of several that stand together.
+fn together(jobs: &[JobStatus]) -> String {
+    match jobs {
+        [first, .., last] => format!("{}-{}", first.id, last.id),
+        _ => jobs[0].id.to_string(),
+    }
 }
 
 /// What a mode that hinders asks for.

@@ -13,15 +13,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use migm_shared::ids::{BatchId, JobId};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigmaskHow, Signal, kill, sigprocmask};
 use nix::unistd::Pid;
+use rustix::process::{WaitOptions, wait};
 
 use super::array::words;
 use super::link::Link;
@@ -114,7 +115,7 @@ pub enum BatchError {
         /// Its name.
         job: String,
         /// How the runner ended.
-        status: std::process::ExitStatus,
+        status: ExitStatus,
     },
     /// A signal came before the batch had started.
     #[error("interrupted by {0} before the batch had started")]
@@ -133,7 +134,7 @@ impl From<crate::control::start::StartError> for BatchError {
 struct Runner {
     job: String,
     child: Child,
-    ended: Option<std::process::ExitStatus>,
+    ended: Option<ExitStatus>,
 }
 
 struct Batch<'a> {
@@ -156,6 +157,8 @@ struct Batch<'a> {
     for_people: bool,
     refreshed: Instant,
     runners: Vec<Runner>,
+    /// Where those that have not ended stand, by pid.
+    alive: BTreeMap<u32, usize>,
     summary: Option<BatchSummary>,
     interrupted: Option<Signal>,
     refused: Option<String>,
@@ -199,6 +202,7 @@ pub fn run(
         for_people: std::io::stderr().is_terminal(),
         refreshed: Instant::now(),
         runners: Vec::new(),
+        alive: BTreeMap::new(),
         summary: None,
         interrupted: None,
         refused: None,
@@ -206,9 +210,7 @@ pub fn run(
     let ended = batch.run();
     if ended.is_err() {
         batch.signal_runners(Signal::SIGTERM);
-        for runner in &mut batch.runners {
-            let _ = runner.child.wait();
-        }
+        batch.wait_for_runners();
     }
     batch.signals.give_back();
     ended
@@ -259,7 +261,7 @@ impl Batch<'_> {
                 self.wait_for_runners();
                 return Ok(summary);
             }
-            if self.runners.iter().all(|runner| runner.ended.is_some()) {
+            if self.alive.is_empty() {
                 // A runner may have ended without a job; then the summary has fewer and is as good as it
                 // gets.
                 let since = *all_ended_at.get_or_insert_with(Instant::now);
@@ -298,11 +300,6 @@ impl Batch<'_> {
         }
         while let Some(signal) = self.signals.next() {
             self.on_signal(signal);
-        }
-        for runner in &mut self.runners {
-            if runner.ended.is_none() {
-                runner.ended = runner.child.try_wait().unwrap_or_default();
-            }
         }
         while let Some(reply) = self.link.receive() {
             self.on_reply(reply);
@@ -356,7 +353,8 @@ impl Batch<'_> {
 
     fn on_signal(&mut self, signal: Signal) {
         match signal {
-            Signal::SIGCHLD | Signal::SIGWINCH => {}
+            Signal::SIGCHLD => self.reap(),
+            Signal::SIGWINCH => {}
             Signal::SIGTSTP => {
                 self.signal_runners(signal);
                 terminal::stop(nix::unistd::getpid());
@@ -370,10 +368,21 @@ impl Batch<'_> {
         }
     }
 
+    /// Takes the status of all children that have one: many runners may have ended for one signal.
+    fn reap(&mut self) {
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+            let pid = pid.as_raw_nonzero().get().unsigned_abs();
+            self.link.reaped(pid);
+            if let Some(runner) = self.alive.remove(&pid).and_then(|at| self.runners.get_mut(at)) {
+                runner.ended = Some(ExitStatus::from_raw(status.as_raw()));
+            }
+        }
+    }
+
     fn signal_runners(&self, signal: Signal) {
-        for runner in self.runners.iter().filter(|runner| runner.ended.is_none()) {
+        for pid in self.alive.keys() {
             // Not reaped yet, so the number is still this runner's.
-            if let Ok(pid) = i32::try_from(runner.child.id()) {
+            if let Ok(pid) = i32::try_from(*pid) {
                 let _ = kill(Pid::from_raw(pid), signal);
             }
         }
@@ -520,6 +529,7 @@ impl Batch<'_> {
         // and it allocates nothing.
         unsafe { command.pre_exec(unblock) };
         let child = command.spawn().map_err(|source| self.cannot_spawn(source))?;
+        self.alive.insert(child.id(), self.runners.len());
         self.runners.push(Runner {
             job: job.name.clone(),
             child,
@@ -537,8 +547,9 @@ impl Batch<'_> {
 
     /// Each has reported its job's end and goes within a moment.
     fn wait_for_runners(&mut self) {
-        for runner in &mut self.runners {
-            if runner.ended.is_none() && runner.child.wait().is_err() {
+        for at in std::mem::take(&mut self.alive).into_values() {
+            let runner = &mut self.runners[at];
+            if runner.child.wait().is_err() {
                 say(format_args!(
                     "the runner of job `{}` was waited for by another",
                     runner.job

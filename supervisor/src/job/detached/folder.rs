@@ -143,16 +143,43 @@ fn folders(place: &Path) -> impl Iterator<Item = PathBuf> {
 /// All jobs that are kept, in order of submission, with their folders.
 #[must_use]
 pub fn all(place: &Path) -> Vec<(PathBuf, Record)> {
-    let mut found: Vec<(PathBuf, Record)> = folders(place)
-        .filter(|folder| number(folder).is_some())
-        .filter_map(|folder| Some((folder.clone(), read(&folder)?)))
-        .collect();
+    let named: Vec<PathBuf> = folders(place).filter(|folder| number(folder).is_some()).collect();
+    let mut found = read_all(&named);
     found.sort_by(|(_, a), (_, b)| {
         (a.submitted, a.id)
             .partial_cmp(&(b.submitted, b.id))
             .unwrap_or(std::cmp::Ordering::Equal)
     });
     found
+}
+
+/// Reads thousands of them on several processors. No thread is left.
+fn read_all(named: &[PathBuf]) -> Vec<(PathBuf, Record)> {
+    /// So many are worth a thread.
+    const WORTH: usize = 200;
+    let each = |folders: &[PathBuf]| -> Vec<(PathBuf, Record)> {
+        let read = |folder: &PathBuf| Some((folder.clone(), read(folder)?));
+        folders.iter().filter_map(read).collect()
+    };
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let parts = processors.min(named.len().div_ceil(WORTH));
+    if parts < 2 {
+        return each(named);
+    }
+    std::thread::scope(|threads| {
+        let start = |part| {
+            let reader = std::thread::Builder::new().spawn_scoped(threads, move || each(part));
+            // Where there is no thread to be had, this one reads.
+            reader.map_err(|_| part)
+        };
+        let parts = named.chunks(named.len().div_ceil(parts));
+        let readers: Vec<_> = parts.map(start).collect();
+        let read = readers.into_iter().flat_map(|reader| match reader {
+            Ok(reader) => reader.join().unwrap_or_default(),
+            Err(part) => each(part),
+        });
+        read.collect()
+    })
 }
 
 /// The highest number of a job that is kept; 0 without any.

@@ -7,7 +7,7 @@
 //!    through a pipe ([`Told`]), and the folder gets its name ([`Kept::accepted`]). A job that is not accepted leaves
 //!    nothing; a command that is gone by then does not want it.
 //! 3. The runner writes down what becomes of the job ([`Record`]), for `jobs`, `logs`, `explain` and `wait`, which so need
-//!    no supervisor. Each submission brings the folders of jobs that have ended within bounds ([`folder::prune`]).
+//!    no supervisor. Once in some jobs a submission brings the folders of ended ones within bounds ([`folder::prune`]).
 //!
 //! A number stands for the last job that had it. A private supervisor numbers its jobs on from those kept here
 //! ([`folder::highest`]), so that numbers repeat only where several supervisors serve one user.

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use migm_shared::ids::AttemptId;
 use nix::sys::signal::{Signal, killpg};
+use rustix::io::Errno;
 use rustix::process::{WaitOptions, WaitStatus, wait};
 
 use super::{LONG_PATIENCE, PATIENCE, Runner, Stage};
@@ -102,25 +103,34 @@ impl Runner {
     /// Takes the status of all children that have one.
     pub(super) fn reap(&mut self) {
         let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
-        while let Ok(Some((pid, status))) = wait(options) {
-            let pid = pid.as_raw_nonzero().get();
-            if !status.stopped() {
-                self.link.reaped(pid.unsigned_abs());
+        let alone = loop {
+            match wait(options) {
+                Ok(Some((pid, status))) => self.reaped(pid.as_raw_nonzero().get(), status),
+                Ok(None) => break false,
+                // What is left of a job hangs on a child of this process, as orphans become such: without a child there
+                // is nothing. To look through all processes of a machine would take longer than many a job.
+                Err(errno) => break errno == Errno::CHILD,
             }
-            let Stage::Running(attempt) = &mut self.stage else {
-                continue;
-            };
-            if attempt.leader().as_raw() != pid {
-                continue;
-            }
-            if status.stopped() {
-                self.on_stopped(status);
-            } else if let Some(end) = end(status) {
-                attempt.leader_ended(end, self.terminal.is_lent());
-                self.terminal.take_back(attempt.leader());
-            }
+        };
+        self.end_if_empty(alone);
+    }
+
+    fn reaped(&mut self, pid: i32, status: WaitStatus) {
+        if !status.stopped() {
+            self.link.reaped(pid.unsigned_abs());
         }
-        self.end_if_empty();
+        let Stage::Running(attempt) = &mut self.stage else {
+            return;
+        };
+        if attempt.leader().as_raw() != pid {
+            return;
+        }
+        if status.stopped() {
+            self.on_stopped(status);
+        } else if let Some(end) = end(status) {
+            attempt.leader_ended(end, self.terminal.is_lent());
+            self.terminal.take_back(attempt.leader());
+        }
     }
 
     /// The attempt has stopped as a job of a shell does.
@@ -150,8 +160,9 @@ impl Runner {
         let _ = killpg(group, Signal::SIGCONT);
     }
 
-    /// The attempt is over when its leader has ended and nothing that it left behind lives.
-    pub(super) fn end_if_empty(&mut self) {
+    /// The attempt is over when its leader has ended and nothing that it left behind lives: `alone` says that this process
+    /// has no child.
+    fn end_if_empty(&mut self, alone: bool) {
         let Stage::Running(attempt) = &self.stage else {
             return;
         };
@@ -161,8 +172,8 @@ impl Runner {
         };
         // Twice: a process may fork and end between two entries of one reading of /proc, and its child,
         // then ours, be missed. It is there for the second.
-        let left = [descendants(apart), descendants(apart)].concat();
-        if let Some(first) = left.first() {
+        let left = || [descendants(apart), descendants(apart)].concat();
+        if let Some(first) = (!alone).then(left).unwrap_or_default().first() {
             if self.left_behind.replace(first.pid).is_none() {
                 self.murmur(format_args!(
                     "the program has ended, and its slice is kept while process {} that it has left lives",

@@ -77,6 +77,7 @@ impl Planner {
             let sign = if batch { -1.0 } else { 1.0 };
             order.sort_by(|a, b| (sign * a.0).total_cmp(&(sign * b.0)).then(a.1.cmp(&b.1)));
         }
+        let all = order.len() <= AHEAD;
         order.truncate(AHEAD);
         let order: Vec<u16> = order.into_iter().map(|entry| entry.1).collect();
         let grids: Vec<_> = kinds.iter().map(|kind| &kind.grid).collect();
@@ -102,11 +103,11 @@ impl Planner {
                 (best, least) = (list, cost);
             }
         }
-        if batch && fresh && !choice.fifo {
+        // The family's lists leave out none, and so are none of those sought where some are beyond the look ahead.
+        if batch && fresh && all && !choice.fifo {
             let (cost, list) = family(&mut shop, kinds, first);
             let (cost, list) = refine(&mut shop, cost, list, choice.search / 3);
-            // The list leaves out none: what is beyond the look ahead is short of nothing but time.
-            if cost < least && list.order.len() == best.order.len() {
+            if cost < least {
                 (best, least) = (list, cost);
             }
         }
