@@ -182,6 +182,45 @@ fn a_batch_waits_for_its_start_and_is_measured_to_its_end() {
     assert!(matches!(command.hear(), Reply::Refused { .. }));
 }
 
+/// The word of the first submission, or of the start, went down with the supervisor that had it in its state file.
+#[test]
+fn what_is_said_again_to_the_next_supervisor_is_neither_a_second_job_nor_an_error() {
+    let mut daemon = Daemon::simulated(GPU);
+    let mut command = Peer::of(&daemon);
+    command.ask(&Request::OpenBatch { name: "one".into() });
+    let Reply::BatchOpened { batch } = command.hear() else {
+        panic!()
+    };
+    let page = page();
+    let asked = Submission {
+        batch: Some(batch),
+        ..submission("said twice")
+    };
+    let (_runner, first) = submit(&daemon, asked.clone(), &page);
+    daemon.kill();
+    daemon.launch();
+    let (mut runner, again) = submit(&daemon, asked, &page);
+    let (Reply::Accepted { job, .. }, Reply::Accepted { job: same, .. }) = (first, again) else {
+        panic!()
+    };
+    assert_eq!(job, same);
+    let mut command = Peer::of(&daemon);
+    command.ask(&Request::WatchBatch { batch });
+    command.ask(&Request::StartBatch { batch });
+    command.ask(&Request::StartBatch { batch });
+    let grant = runner.grant();
+    runner.ended(&grant, Outcome::Done, None);
+    runner.finished();
+    let summary = loop {
+        match command.hear() {
+            Reply::BatchEnded(summary) => break summary,
+            Reply::BatchJob(_) | Reply::Done => {}
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(summary.jobs.len(), 1, "{summary:?}");
+}
+
 #[test]
 fn a_private_supervisor_ends_after_its_last_client_and_leaves_nothing() {
     let mut daemon = Daemon::start(&["--private", "--sim", GPU, "--time-scale", SCALE]);

@@ -163,6 +163,24 @@ fn jobs_are_submitted_in_order_and_run_with_what_the_file_says() {
     );
 }
 
+/// Nobody would start the jobs, and the batch would wait for ever.
+#[test]
+fn a_start_that_went_down_with_a_supervisor_is_said_again_to_the_next() {
+    let mut scripted = Scripted::new();
+    let (child, mut watcher) = open(&scripted, "[[job]]\nname = 'only'\ncommand = 'true'\n");
+    let (mut runner, submission, grant) = accept(&scripted, &mut watcher, 1);
+    assert!(matches!(watcher.expect(), Request::StartBatch { batch: BATCH }));
+    drop(watcher);
+    scripted.die();
+    scripted.come_back();
+    let mut watcher = scripted.accept();
+    assert!(matches!(watcher.expect(), Request::WatchBatch { batch: BATCH }));
+    assert!(matches!(watcher.expect(), Request::StartBatch { batch: BATCH }));
+    runner.serve_one(&grant);
+    watcher.say(&summary(vec![status(1, &submission, ended(Outcome::Done))]));
+    assert_eq!(child.wait_with_output().unwrap().status.code(), Some(0));
+}
+
 #[test]
 fn a_late_job_arrives_on_the_simulated_clock_and_an_early_end_is_not_the_end() {
     let scripted = Scripted::new();

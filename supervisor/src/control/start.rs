@@ -226,17 +226,25 @@ impl Starter {
         self.child.as_ref().map(Child::id)
     }
 
-    /// Goes one step and does not wait; `None` says to come again after [`STEP`].
-    ///
-    /// # Errors
-    /// There will be no supervisor; see [`StartError`].
-    pub fn step(&mut self) -> Result<Option<Client>, StartError> {
+    /// To whoever answers.
+    fn connect(&self) -> Result<Option<Client>, StartError> {
         for place in &self.places {
             match Client::connect(place) {
                 Ok(client) => return Ok(Some(client)),
                 Err(ClientError::NoSupervisor(_)) => {}
                 Err(error) => return Err(error.into()),
             }
+        }
+        Ok(None)
+    }
+
+    /// Goes one step and does not wait; `None` says to come again after [`STEP`].
+    ///
+    /// # Errors
+    /// There will be no supervisor; see [`StartError`].
+    pub fn step(&mut self) -> Result<Option<Client>, StartError> {
+        if let Some(client) = self.connect()? {
+            return Ok(Some(client));
         }
         let Some(socket) = self.places.last() else {
             return Err(ClientError::NoSupervisor(Vec::new()).into());
@@ -250,6 +258,10 @@ impl Starter {
                 Err(_) => Some(None),
             };
             if let Some(code) = code {
+                // It may have lost to one that others started at the same time, a service say.
+                if let Some(client) = self.connect()? {
+                    return Ok(Some(client));
+                }
                 let line = last_line(&log);
                 return Err(StartError::Ended { line, code });
             }

@@ -30,7 +30,8 @@ impl Owner {
             return;
         };
         if batch.started.is_some() {
-            self.refuse(peer, format!("batch {id} has started"));
+            // Said again by a command whose supervisor was gone before it had answered.
+            self.reply(peer, Reply::Done);
             return;
         }
         batch.started = Some(now);

@@ -93,6 +93,16 @@ impl Owner {
             self.refuse(peer, "this connection has a job already");
             return;
         }
+        if let Some(job) = self.submitted_before(peer, &submission) {
+            let held = Held {
+                job,
+                grant: None,
+                attempts: Vec::new(),
+                pid: None,
+            };
+            self.resume(peer, submission, held, descriptor, now);
+            return;
+        }
         let admitted = self.admit(peer, &submission);
         let awaits = match admitted.and_then(|()| self.awaited(peer, &submission)) {
             Ok(awaits) => awaits,
@@ -145,6 +155,17 @@ impl Owner {
             self.queue(id, now);
             self.gather(now);
         }
+    }
+
+    /// The job that is submitted again: an earlier supervisor took it and was gone before its runner had heard of that.
+    fn submitted_before(&self, peer: Peer, submission: &Submission) -> Option<JobId> {
+        let is_it = |job: &&Job| {
+            job.runner.is_none()
+                && job.state != JobState::Ended
+                && job.submission == *submission
+                && self.may(peer, job.uid)
+        };
+        self.jobs.values().find(is_it).map(|job| job.id)
     }
 
     fn set_role(&mut self, peer: Peer, role: Role) {
