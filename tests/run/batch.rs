@@ -181,6 +181,44 @@ fn a_start_that_went_down_with_a_supervisor_is_said_again_to_the_next() {
     assert_eq!(child.wait_with_output().unwrap().status.code(), Some(0));
 }
 
+/// It would be of another kind than the batch's, or in the place of a service that comes back.
+#[test]
+fn a_job_of_a_batch_starts_no_supervisor_but_waits_for_the_next() {
+    let mut scripted = Scripted::new();
+    let (child, mut watcher) = open(
+        &scripted,
+        "[[job]]\nname = 'first'\ncommand = 'true'\n[[job]]\nname = 'late'\ncommand = 'true'\narrival_s = 1\n",
+    );
+    let (mut runner, first, first_grant) = accept(&scripted, &mut watcher, 1);
+    assert!(matches!(watcher.expect(), Request::StartBatch { .. }));
+    runner.serve_one(&first_grant);
+    drop(watcher);
+    scripted.die();
+    // It arrives meanwhile.
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(!scripted.folder().join("s.start").exists());
+    scripted.come_back();
+    let (mut watcher, mut late) = (None, None);
+    while watcher.is_none() || late.is_none() {
+        let mut peer = scripted.accept();
+        match peer.expect() {
+            Request::WatchBatch { .. } => watcher = Some(peer),
+            Request::Submit(submission) => late = Some((peer, submission)),
+            other => panic!("{other:?}"),
+        }
+    }
+    let (Some(mut watcher), Some((mut runner, late))) = (watcher, late) else {
+        unreachable!()
+    };
+    let job = JobId(2);
+    runner.say(&Reply::Accepted { job, notice: None });
+    watcher.say(&Reply::BatchJob(Box::new(status(2, &late, Vec::new()))));
+    runner.serve_one(&grant(&late, 2));
+    let jobs = [(1, &first), (2, &late)].map(|(id, job)| status(id, job, ended(Outcome::Done)));
+    watcher.say(&summary(jobs.into()));
+    assert_eq!(child.wait_with_output().unwrap().status.code(), Some(0));
+}
+
 #[test]
 fn a_late_job_arrives_on_the_simulated_clock_and_an_early_end_is_not_the_end() {
     let scripted = Scripted::new();

@@ -223,6 +223,8 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
     let mut order = args.options.order(&args.command);
     order.stdin_spool = args.stdin_spool;
     order.batch = args.batch.map(BatchId);
+    // One started here would be by another policy, on other GPUs, or in the place of a service that is just being restarted.
+    order.wanted.looked_after = args.batch.is_some();
     order.part = args.part;
     order.wishes.element = args.element;
     order.wishes.after = [after(&args.after_job, false), after(&args.after_any_job, true)].concat();

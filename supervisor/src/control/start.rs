@@ -96,6 +96,9 @@ pub struct Wanted {
     /// It is wanted for a batch.
     #[serde(default)]
     pub for_batch: bool,
+    /// Whoever gave the socket looks after it: the supervisor there is waited for, and not started.
+    #[serde(default)]
+    pub looked_after: bool,
     /// This socket and no other.
     pub socket: Option<PathBuf>,
 }
@@ -245,6 +248,12 @@ impl Starter {
     pub fn step(&mut self) -> Result<Option<Client>, StartError> {
         if let Some(client) = self.connect()? {
             return Ok(Some(client));
+        }
+        if self.wanted.looked_after {
+            return match self.began.elapsed() > START_LIMIT {
+                true => Err(ClientError::NoSupervisor(self.places.clone()).into()),
+                false => Ok(None),
+            };
         }
         let Some(socket) = self.places.last() else {
             return Err(ClientError::NoSupervisor(Vec::new()).into());
@@ -467,7 +476,7 @@ mod tests {
             time_scale: Some(0.5),
             policy: Some("sequential".into()),
             for_batch: true,
-            socket: None,
+            ..Wanted::default()
         };
         let places = wanted.places();
         assert_eq!(places.len(), 1);
