@@ -267,7 +267,7 @@ fn a_job_that_is_not_accepted_stops_the_batch_before_it_starts() {
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("migm: no slice here holds that\n"), "{said}");
+    assert!(said.contains("migm: large: no slice here holds that\n"), "{said}");
     assert!(said.contains("job `large` was not accepted"), "{said}");
     assert!(!scripted.folder().join("ran").exists());
 }

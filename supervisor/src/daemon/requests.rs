@@ -179,6 +179,12 @@ impl Owner {
         if self.stopping {
             return Err("the supervisor is ending".to_owned());
         }
+        for name in [Some(&submission.name), submission.part.as_ref()]
+            .into_iter()
+            .flatten()
+        {
+            crate::job::name(name)?;
+        }
         if let Err(reason) = &self.settings.interposer {
             return Err(reason.clone());
         }
