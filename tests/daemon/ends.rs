@@ -221,6 +221,34 @@ fn what_is_said_again_to_the_next_supervisor_is_neither_a_second_job_nor_an_erro
     assert_eq!(summary.jobs.len(), 1, "{summary:?}");
 }
 
+/// A full disk at night: nothing is granted, and whoever looks is told why instead of waiting for an answer.
+#[test]
+fn while_the_state_cannot_be_written_the_status_says_so_and_nothing_is_granted() {
+    let daemon = Daemon::simulated(GPU);
+    // What is written first is a file beside it. In the way of that is a folder.
+    let in_the_way = daemon.path("migm.state.json.fresh");
+    std::fs::create_dir(&in_the_way).unwrap();
+    let page = page();
+    let mut runner = Peer::of(&daemon);
+    let submit = Request::Submit(submission("patient"));
+    runner.0.send(&submit, Some(descriptor(&page))).unwrap();
+    let note = eventually("the reason", PATIENCE, || {
+        let job = daemon.status().jobs.into_iter().next()?;
+        job.note.filter(|note| note.contains("state"))
+    });
+    assert!(
+        note.starts_with("no slice changes until the state can be written: writing /")
+            && note.contains("Is a directory"),
+        "{note}"
+    );
+    assert!(runner.try_hear::<Reply>(Duration::from_millis(300)).is_none());
+    std::fs::remove_dir(&in_the_way).unwrap();
+    assert!(matches!(runner.hear(), Reply::Accepted { .. }));
+    let grant = runner.grant();
+    runner.ended(&grant, Outcome::Done, None);
+    runner.finished();
+}
+
 #[test]
 fn a_private_supervisor_ends_after_its_last_client_and_leaves_nothing() {
     let mut daemon = Daemon::start(&["--private", "--sim", GPU, "--time-scale", SCALE]);

@@ -114,6 +114,8 @@ pub struct Owner {
     pub(super) outputs: Vec<Output>,
     pub(super) prompt: Vec<Output>,
     pub(super) orders: Vec<Order>,
+    /// Why the state file cannot be written, while it cannot.
+    pub(super) unwritten: Option<String>,
     pub(super) soft: SoftLeases,
     /// Orders without an answer that must come before the end.
     pub(super) unanswered: usize,
@@ -198,6 +200,7 @@ impl Owner {
             outputs: Vec::new(),
             prompt: Vec::new(),
             orders: Vec::new(),
+            unwritten: None,
             soft,
             unanswered: 0,
             next_job: state.next_job,
@@ -607,7 +610,12 @@ impl Owner {
             self.orders.push(Order::Watch(watched));
         }
         if self.dirty {
-            self.state().write(&self.settings.state_path)?;
+            let written = self.state().write(&self.settings.state_path);
+            self.unwritten = written.as_ref().err().map(ToString::to_string);
+            if written.is_err() {
+                self.answer_onlookers();
+            }
+            written?;
             self.dirty = false;
         }
         self.raise_caps();
