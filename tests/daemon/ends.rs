@@ -221,6 +221,40 @@ fn what_is_said_again_to_the_next_supervisor_is_neither_a_second_job_nor_an_erro
     assert_eq!(summary.jobs.len(), 1, "{summary:?}");
 }
 
+/// Their runners would wait for a start for ever, and keep a private supervisor with them.
+#[test]
+fn jobs_of_a_batch_that_nobody_is_left_to_start_are_cancelled() {
+    let mut daemon = Daemon::simulated(GPU);
+    let mut command = Peer::of(&daemon);
+    command.ask(&Request::OpenBatch {
+        name: "killed".into(),
+    });
+    let Reply::BatchOpened { batch } = command.hear() else {
+        panic!()
+    };
+    let page = page();
+    let asked = Submission {
+        batch: Some(batch),
+        ..submission("held")
+    };
+    let (runner, _) = submit(&daemon, asked.clone(), &page);
+    drop(command);
+    // Neither it nor the supervisor: both at once.
+    daemon.kill();
+    daemon.launch();
+    drop(runner);
+    let (mut runner, _) = submit(&daemon, asked.clone(), &page);
+    let Reply::Withdrawn { reason, unheard } = runner.hear() else {
+        panic!()
+    };
+    assert_eq!(reason, "whoever submitted its batch has gone without starting it");
+    assert!(!unheard);
+    runner.finished();
+    let (_, late) = submit(&daemon, asked, &page);
+    assert!(matches!(late, Reply::Refused { .. }), "{late:?}");
+    assert_eq!(daemon.state()["batches"], serde_json::json!([]));
+}
+
 /// A full disk at night: nothing is granted, and whoever looks is told why instead of waiting for an answer.
 #[test]
 fn while_the_state_cannot_be_written_the_status_says_so_and_nothing_is_granted() {

@@ -642,6 +642,7 @@ impl Owner {
     /// this supervisor any more: unless somebody has come meanwhile, [`stop`](Self::stop) it.
     pub fn beat(&mut self, now: f64) -> bool {
         self.look_for_orphans(now);
+        self.call_off_abandoned_batches(now);
         if now - self.ticked >= 1.0 {
             self.ticked = now;
             self.release_stuck(now);
