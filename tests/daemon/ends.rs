@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use migm_shared::ids::BatchId;
 use migm_supervisor::control::{JobState, NodeStatus, Outcome, Reply, Request, Submission};
 use migm_supervisor::node::Node;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::daemon::{Daemon, PATIENCE, SCALE, submission};
 use crate::peer::{GPU, Peer, descriptor, page, program, submit};
@@ -219,6 +221,35 @@ fn what_is_said_again_to_the_next_supervisor_is_neither_a_second_job_nor_an_erro
         }
     };
     assert_eq!(summary.jobs.len(), 1, "{summary:?}");
+}
+
+/// A restart of the service is no reason to lose a job that comes in the middle of it.
+#[test]
+fn a_job_that_comes_to_a_supervisor_that_is_ending_is_not_refused_but_left_to_the_next() {
+    let mut daemon = Daemon::simulated(GPU);
+    let (first, late) = (page(), page());
+    let (mut runner, _) = submit(&daemon, submission("leaves a slice"), &first);
+    let grant = runner.grant();
+    runner.ended(&grant, Outcome::Done, None);
+    runner.finished();
+    drop(runner);
+    // Its end takes long enough to meet it.
+    daemon.faults("destroy-gix*=40000ms");
+    let mut runner = Peer::of(&daemon);
+    let pid = Pid::from_raw(i32::try_from(daemon.status().supervisor).unwrap());
+    kill(pid, Signal::SIGTERM).unwrap();
+    eventually("the end begins", PATIENCE, || {
+        (!daemon.socket().exists()).then_some(())
+    });
+    let submit_late = Request::Submit(submission("late"));
+    runner.0.send(&submit_late, Some(descriptor(&late))).unwrap();
+    assert!(runner.is_closed(), "it has been answered");
+    assert!(daemon.wait().success());
+    daemon.launch();
+    let (mut runner, _) = submit(&daemon, submission("late"), &late);
+    let grant = runner.grant();
+    runner.ended(&grant, Outcome::Done, None);
+    runner.finished();
 }
 
 /// Their runners would wait for a start for ever, and keep a private supervisor with them.

@@ -7,7 +7,7 @@ use migm_shared::ids::JobId;
 
 use super::gpus::Use;
 use super::job::{Ending, Job, Peer};
-use super::owner::{Owner, Role};
+use super::owner::{Output, Owner, Role};
 use super::process::ProcessId;
 use crate::control::{AttemptRecord, Grant, JobState, Reply, Request, Submission};
 use crate::job::page::{JobPage, PageError};
@@ -93,6 +93,12 @@ impl Owner {
             self.refuse(peer, "this connection has a job already");
             return;
         }
+        if self.stopping {
+            // As if it had come a moment later: it waits for the next supervisor, like those who wait already.
+            let why = "the supervisor is ending".to_owned();
+            self.outputs.push(Output::Drop(peer, why));
+            return;
+        }
         if let Some(job) = self.submitted_before(peer, &submission) {
             let held = Held {
                 job,
@@ -176,9 +182,6 @@ impl Owner {
 
     /// Whether a job can be taken at all.
     fn admit(&self, peer: Peer, submission: &Submission) -> Result<(), String> {
-        if self.stopping {
-            return Err("the supervisor is ending".to_owned());
-        }
         for name in [Some(&submission.name), submission.part.as_ref()]
             .into_iter()
             .flatten()
