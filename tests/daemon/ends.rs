@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use migm_shared::ids::BatchId;
-use migm_supervisor::control::{JobState, NodeStatus, Outcome, Reply, Request, Submission};
+use migm_supervisor::control::{JobState, NodeStatus, Outcome, Reply, Request, Submission, Unmet};
 use migm_supervisor::node::Node;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -221,6 +221,46 @@ fn what_is_said_again_to_the_next_supervisor_is_neither_a_second_job_nor_an_erro
         }
     };
     assert_eq!(summary.jobs.len(), 1, "{summary:?}");
+}
+
+/// Supervisor and runner would each wait for the other's word, and the slice would be leased for ever.
+#[test]
+fn a_next_grant_that_went_down_with_its_supervisor_is_given_again_by_the_next() {
+    let mut daemon = Daemon::tightest(GPU);
+    let page = page();
+    let asked = submission("outgrows its slice");
+    let (mut runner, answer) = submit(&daemon, asked.clone(), &page);
+    let Reply::Accepted { job, .. } = answer else {
+        panic!("{answer:?}")
+    };
+    let first = runner.grant();
+    let unmet = Some(Unmet {
+        asked: 1 << 30,
+        in_use: 4 << 30,
+    });
+    runner.ended(&first, Outcome::Oom, unmet);
+    let second = runner.grant();
+    daemon.kill();
+    daemon.launch();
+    // As if that last word had not come.
+    let mut attempts = daemon.status().jobs[0].attempts.clone();
+    attempts.truncate(1);
+    let mut runner = Peer::of(&daemon);
+    let resume = Request::Resume {
+        submission: asked,
+        job,
+        grant: Some(first.clone()),
+        attempts,
+        pid: None,
+    };
+    runner.0.send(&resume, Some(descriptor(&page))).unwrap();
+    runner.ended(&first, Outcome::Oom, unmet);
+    assert!(matches!(runner.hear(), Reply::Accepted { job: same, .. } if same == job));
+    let again = runner.grant();
+    assert_eq!((again.attempt, again.slice), (second.attempt, second.slice));
+    runner.ended(&again, Outcome::Done, None);
+    let outcomes: Vec<_> = runner.finished().attempts.iter().map(|one| one.outcome).collect();
+    assert_eq!(outcomes, [Some(Outcome::Oom), Some(Outcome::Done)]);
 }
 
 /// A restart of the service is no reason to lose a job that comes in the middle of it.

@@ -356,7 +356,9 @@ impl Owner {
         self.learn_again(id, peer, now);
         let Some(job) = self.jobs.get(&id) else { return };
         let (state, attempt) = (job.state, job.attempt());
-        let missed = job.grant.clone().filter(|_| held.grant.is_none());
+        // Its runner may also still hold the lease before this one, whose end it has told an earlier supervisor.
+        let heard = held.grant.as_ref().map(|grant| grant.attempt);
+        let missed = job.grant.clone().filter(|grant| heard != Some(grant.attempt));
         let reason = job.note.clone().unwrap_or_default();
         self.set_role(peer, Role::Runner(id));
         self.reply(
