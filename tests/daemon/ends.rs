@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use migm_shared::ids::BatchId;
-use migm_supervisor::control::{JobState, NodeStatus, Outcome, Reply, Request, Submission, Unmet};
+use migm_supervisor::control::{Grant, JobState, NodeStatus, Outcome, Reply, Request, Submission, Unmet};
 use migm_supervisor::node::Node;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -261,6 +261,46 @@ fn a_next_grant_that_went_down_with_its_supervisor_is_given_again_by_the_next() 
     runner.ended(&again, Outcome::Done, None);
     let outcomes: Vec<_> = runner.finished().attempts.iter().map(|one| one.outcome).collect();
     assert_eq!(outcomes, [Some(Outcome::Oom), Some(Outcome::Done)]);
+}
+
+/// `migm cancel` has said that it is done, so it is, whatever becomes of the supervisor.
+#[test]
+fn a_job_that_is_cancelled_while_its_runner_is_away_is_stopped_when_it_is_back() {
+    let mut daemon = Daemon::simulated(GPU);
+    let page = page();
+    let asked = submission("to be cancelled");
+    let (mut runner, answer) = submit(&daemon, asked.clone(), &page);
+    let Reply::Accepted { job, .. } = answer else {
+        panic!("{answer:?}")
+    };
+    let grant = runner.grant();
+    daemon.kill();
+    daemon.launch();
+    let mut command = Peer::of(&daemon);
+    command.ask(&Request::Cancel { job });
+    assert_eq!(command.hear::<Reply>(), Reply::Done);
+    daemon.kill();
+    daemon.launch();
+    let resume = |grant: Option<Grant>| {
+        let mut runner = Peer::of(&daemon);
+        let resume = Request::Resume {
+            submission: asked.clone(),
+            job,
+            attempts: Vec::new(),
+            grant,
+            pid: None,
+        };
+        runner.0.send(&resume, Some(descriptor(&page))).unwrap();
+        assert!(matches!(runner.hear(), Reply::Accepted { .. }));
+        runner
+    };
+    // One that has never heard of its grant has nothing to stop.
+    assert_eq!(resume(None).hear::<Reply>(), Reply::Cancel { attempt: None });
+    let mut runner = resume(Some(grant.clone()));
+    let attempt = Some(grant.attempt);
+    assert_eq!(runner.hear::<Reply>(), Reply::Cancel { attempt });
+    runner.ended(&grant, Outcome::Cancelled, None);
+    runner.finished();
 }
 
 /// A restart of the service is no reason to lose a job that comes in the middle of it.

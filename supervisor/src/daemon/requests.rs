@@ -359,7 +359,7 @@ impl Owner {
         // Its runner may also still hold the lease before this one, whose end it has told an earlier supervisor.
         let heard = held.grant.as_ref().map(|grant| grant.attempt);
         let missed = job.grant.clone().filter(|grant| heard != Some(grant.attempt));
-        let reason = job.note.clone().unwrap_or_default();
+        let (reason, cancelled) = (job.note.clone().unwrap_or_default(), job.cancelled);
         self.set_role(peer, Role::Runner(id));
         self.reply(
             peer,
@@ -374,6 +374,11 @@ impl Owner {
             (JobState::Waiting, _) => self.queue(id, now),
             // What it waited for may have come while its runner was away.
             (JobState::Held, _) => self.holds.note_change(),
+            // Asked for while its runner was away. One that does not know of its attempt has none to stop.
+            (_, ref missed) if cancelled => {
+                let attempt = missed.is_none().then_some(attempt);
+                self.reply(peer, Reply::Cancel { attempt });
+            }
             (JobState::Moving, _) => self.reply(peer, Reply::Move { attempt, reason }),
             (_, Some(grant)) => self.reply(peer, Reply::Grant(grant)),
             _ => {}
@@ -406,6 +411,7 @@ impl Owner {
                 if let Some(job) = self.jobs.get_mut(&id) {
                     job.cancelled = true;
                 }
+                self.dirty = true;
                 self.tell_runner(
                     id,
                     Reply::Cancel {
