@@ -345,9 +345,12 @@ impl Owner {
         job.asked = false;
         if held.attempts.len() >= job.attempts.len() {
             let ours = std::mem::replace(&mut job.attempts, held.attempts);
-            // Why it moved is ours to know.
-            for (mine, theirs) in ours.iter().zip(&mut job.attempts) {
+            for (mine, theirs) in ours.into_iter().zip(&mut job.attempts) {
+                // Why it moved is ours to know. An end that we know is not told again: it is of no running attempt.
                 theirs.for_speed = mine.for_speed;
+                if theirs.outcome.is_none() {
+                    *theirs = mine;
+                }
             }
         }
         if job.leader.is_none() {
