@@ -43,6 +43,11 @@ fn wrong_arguments_are_one_line_and_2() {
         (&["run", "--mem", "-4", "--", "true"], "-4"),
         (&["run", "--iterations", "0", "--", "true"], "0 is not in 1.."),
         (&["run", "--signal", "NOPE", "--", "true"], "`NOPE` is no signal"),
+        (
+            &["run", "--name", "two\nlines", "--", "true"],
+            "\"two\\nlines\" is no name: it has a control character",
+        ),
+        (&["submit", "--name", "", "--", "true"], "the name is empty"),
         (&["run", "--grace", "2 parsecs", "--", "true"], "2 parsecs"),
         (&["run"], "<CMD>..."),
         (&["run", "--"], "<CMD>..."),

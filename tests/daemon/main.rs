@@ -1,6 +1,7 @@
 //! The daemon as a process, on a simulated GPU, with scripted runners, commands and processes as peers.
 #![expect(clippy::unwrap_used, reason = "a test ends at its first surprise")]
 
+mod between;
 mod choice;
 mod ends;
 mod loaded;

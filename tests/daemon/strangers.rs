@@ -84,6 +84,32 @@ fn a_page_that_could_shrink_is_refused() {
     assert!(reason.contains("counter page"), "{reason}");
 }
 
+/// Root reads the names of all users in a terminal.
+#[test]
+fn a_name_that_would_write_to_the_terminal_of_others_is_refused_or_made_harmless() {
+    let daemon = Daemon::simulated(GPU);
+    let (_, answer) = submit(&daemon, submission("red\x1b[31m"), &page());
+    let Reply::Refused { reason } = answer else {
+        panic!("{answer:?}")
+    };
+    assert_eq!(
+        reason,
+        "\"red\\u{1b}[31m\" is no name: it has a control character"
+    );
+    let mut process = Peer::of(&daemon);
+    let hello = Report::Hello(Hello {
+        pid: std::process::id(),
+        attempt: None,
+        program: "two\nlines".into(),
+        has_page: false,
+    });
+    process.0.send(&hello, None).unwrap();
+    let name = eventually("the watched process", PATIENCE, || {
+        daemon.status().jobs.first().map(|job| job.name.clone())
+    });
+    assert_eq!(name, "two?lines");
+}
+
 #[test]
 fn a_process_without_runner_is_watched_until_it_is_gone() {
     let daemon = Daemon::simulated(GPU);

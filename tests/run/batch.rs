@@ -163,6 +163,62 @@ fn jobs_are_submitted_in_order_and_run_with_what_the_file_says() {
     );
 }
 
+/// Nobody would start the jobs, and the batch would wait for ever.
+#[test]
+fn a_start_that_went_down_with_a_supervisor_is_said_again_to_the_next() {
+    let mut scripted = Scripted::new();
+    let (child, mut watcher) = open(&scripted, "[[job]]\nname = 'only'\ncommand = 'true'\n");
+    let (mut runner, submission, grant) = accept(&scripted, &mut watcher, 1);
+    assert!(matches!(watcher.expect(), Request::StartBatch { batch: BATCH }));
+    drop(watcher);
+    scripted.die();
+    scripted.come_back();
+    let mut watcher = scripted.accept();
+    assert!(matches!(watcher.expect(), Request::WatchBatch { batch: BATCH }));
+    assert!(matches!(watcher.expect(), Request::StartBatch { batch: BATCH }));
+    runner.serve_one(&grant);
+    watcher.say(&summary(vec![status(1, &submission, ended(Outcome::Done))]));
+    assert_eq!(child.wait_with_output().unwrap().status.code(), Some(0));
+}
+
+/// It would be of another kind than the batch's, or in the place of a service that comes back.
+#[test]
+fn a_job_of_a_batch_starts_no_supervisor_but_waits_for_the_next() {
+    let mut scripted = Scripted::new();
+    let (child, mut watcher) = open(
+        &scripted,
+        "[[job]]\nname = 'first'\ncommand = 'true'\n[[job]]\nname = 'late'\ncommand = 'true'\narrival_s = 1\n",
+    );
+    let (mut runner, first, first_grant) = accept(&scripted, &mut watcher, 1);
+    assert!(matches!(watcher.expect(), Request::StartBatch { .. }));
+    runner.serve_one(&first_grant);
+    drop(watcher);
+    scripted.die();
+    // It arrives meanwhile.
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(!scripted.folder().join("s.start").exists());
+    scripted.come_back();
+    let (mut watcher, mut late) = (None, None);
+    while watcher.is_none() || late.is_none() {
+        let mut peer = scripted.accept();
+        match peer.expect() {
+            Request::WatchBatch { .. } => watcher = Some(peer),
+            Request::Submit(submission) => late = Some((peer, submission)),
+            other => panic!("{other:?}"),
+        }
+    }
+    let (Some(mut watcher), Some((mut runner, late))) = (watcher, late) else {
+        unreachable!()
+    };
+    let job = JobId(2);
+    runner.say(&Reply::Accepted { job, notice: None });
+    watcher.say(&Reply::BatchJob(Box::new(status(2, &late, Vec::new()))));
+    runner.serve_one(&grant(&late, 2));
+    let jobs = [(1, &first), (2, &late)].map(|(id, job)| status(id, job, ended(Outcome::Done)));
+    watcher.say(&summary(jobs.into()));
+    assert_eq!(child.wait_with_output().unwrap().status.code(), Some(0));
+}
+
 #[test]
 fn a_late_job_arrives_on_the_simulated_clock_and_an_early_end_is_not_the_end() {
     let scripted = Scripted::new();
@@ -211,7 +267,7 @@ fn a_job_that_is_not_accepted_stops_the_batch_before_it_starts() {
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("migm: no slice here holds that\n"), "{said}");
+    assert!(said.contains("migm: large: no slice here holds that\n"), "{said}");
     assert!(said.contains("job `large` was not accepted"), "{said}");
     assert!(!scripted.folder().join("ran").exists());
 }

@@ -63,7 +63,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
             time_scale: args.time_scale,
             policy: args.policy.map(|policy| policy.to_string()),
             for_batch: true,
-            socket: None,
+            ..Wanted::default()
         },
         output: if args.json {
             Output::Stderr

@@ -322,6 +322,7 @@ impl Stage<'_> {
             socket: Some(socket),
             policy: Some(policy.to_string()),
             for_batch: true,
+            ..Wanted::default()
         };
         // Held until the end, so that the supervisor stays between the parts.
         let mut client = wanted.connect_or_start().map_err(Failure::no_gpu)?;

@@ -37,7 +37,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "F")]
     report: Option<PathBuf>,
     /// Name for people; else the program's
-    #[arg(long)]
+    #[arg(long, value_parser = job::name)]
     name: Option<String>,
     /// Jobs of a higher priority get their slices first; 0 is usual, and less is possible
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
@@ -99,7 +99,8 @@ impl Options {
     pub(super) fn order(&self, command: &[OsString]) -> Order {
         let program = || {
             let path = Path::new(command.first()?);
-            path.file_name().map(|name| name.to_string_lossy().into_owned())
+            path.file_name()
+                .map(|name| job::name_of_program(&name.to_string_lossy()))
         };
         Order {
             name: self.name.clone().or_else(program).unwrap_or_else(|| "job".into()),
@@ -231,12 +232,16 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
     let mut order = args.options.order(&args.command);
     order.stdin_spool = args.stdin_spool;
     order.batch = args.batch.map(BatchId);
+    // One started here would be by another policy, on other GPUs, or in the place of a service that is just being restarted.
+    order.wanted.looked_after = args.batch.is_some();
     order.part = args.part;
     order.wishes.element = args.element;
     order.wishes.after = [after(&args.after_job, false), after(&args.after_any_job, true)].concat();
-    let status = job::runner::run(order).map_err(|error| match &error {
-        JobError::Start(start) if start.is_bad_input() => Failure::input(error),
-        _ => Failure::new(exit::RUN_FAILED, error),
+    let one_of_many = order.batch.map(|_| order.name.clone());
+    let status = job::runner::run(order).map_err(|error| match (&error, one_of_many) {
+        (JobError::Start(start), _) if start.is_bad_input() => Failure::input(error),
+        (_, Some(name)) => Failure::new(exit::RUN_FAILED, format_args!("{name}: {error}")),
+        (_, None) => Failure::new(exit::RUN_FAILED, error),
     })?;
     Ok(ExitCode::from(status))
 }

@@ -54,7 +54,14 @@ pub fn private_socket() -> PathBuf {
 fn given() -> Option<PathBuf> {
     std::env::var_os("MIGM_SOCKET")
         .filter(|value| !value.is_empty())
-        .map(PathBuf::from)
+        .map(absolute)
+}
+
+/// The same path for whoever works in another folder, such as the program of a job.
+#[must_use]
+pub fn absolute(path: impl Into<PathBuf>) -> PathBuf {
+    let path = path.into();
+    std::path::absolute(&path).unwrap_or(path)
 }
 
 /// Refuses a path that no socket can have.

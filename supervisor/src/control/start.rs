@@ -96,6 +96,9 @@ pub struct Wanted {
     /// It is wanted for a batch.
     #[serde(default)]
     pub for_batch: bool,
+    /// Whoever gave the socket looks after it: the supervisor there is waited for, and not started.
+    #[serde(default)]
+    pub looked_after: bool,
     /// This socket and no other.
     pub socket: Option<PathBuf>,
 }
@@ -226,17 +229,31 @@ impl Starter {
         self.child.as_ref().map(Child::id)
     }
 
-    /// Goes one step and does not wait; `None` says to come again after [`STEP`].
-    ///
-    /// # Errors
-    /// There will be no supervisor; see [`StartError`].
-    pub fn step(&mut self) -> Result<Option<Client>, StartError> {
+    /// To whoever answers.
+    fn connect(&self) -> Result<Option<Client>, StartError> {
         for place in &self.places {
             match Client::connect(place) {
                 Ok(client) => return Ok(Some(client)),
                 Err(ClientError::NoSupervisor(_)) => {}
                 Err(error) => return Err(error.into()),
             }
+        }
+        Ok(None)
+    }
+
+    /// Goes one step and does not wait; `None` says to come again after [`STEP`].
+    ///
+    /// # Errors
+    /// There will be no supervisor; see [`StartError`].
+    pub fn step(&mut self) -> Result<Option<Client>, StartError> {
+        if let Some(client) = self.connect()? {
+            return Ok(Some(client));
+        }
+        if self.wanted.looked_after {
+            return match self.began.elapsed() > START_LIMIT {
+                true => Err(ClientError::NoSupervisor(self.places.clone()).into()),
+                false => Ok(None),
+            };
         }
         let Some(socket) = self.places.last() else {
             return Err(ClientError::NoSupervisor(Vec::new()).into());
@@ -250,6 +267,10 @@ impl Starter {
                 Err(_) => Some(None),
             };
             if let Some(code) = code {
+                // It may have lost to one that others started at the same time, a service say.
+                if let Some(client) = self.connect()? {
+                    return Ok(Some(client));
+                }
                 let line = last_line(&log);
                 return Err(StartError::Ended { line, code });
             }
@@ -455,7 +476,7 @@ mod tests {
             time_scale: Some(0.5),
             policy: Some("sequential".into()),
             for_batch: true,
-            socket: None,
+            ..Wanted::default()
         };
         let places = wanted.places();
         assert_eq!(places.len(), 1);

@@ -18,6 +18,8 @@ pub struct Batch {
     pub uid: u32,
     /// Who hears of its jobs.
     pub watcher: Option<Peer>,
+    /// Since when nobody is there who could start it; monotonic seconds.
+    pub alone_since: Option<f64>,
     /// Jobs in order of submission.
     pub jobs: Vec<JobId>,
     /// When it started; monotonic seconds. Its jobs wait until then.
@@ -43,6 +45,7 @@ impl Batch {
             name,
             uid,
             watcher,
+            alone_since: None,
             jobs: Vec::new(),
             started: None,
             ended: None,

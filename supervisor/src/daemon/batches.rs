@@ -6,7 +6,7 @@ use super::batch::{Batch, all_ended};
 use super::job::Peer;
 use super::machine::{Moment, Order};
 use super::owner::Owner;
-use crate::control::Reply;
+use crate::control::{JobState, Reply};
 
 impl Owner {
     pub(super) fn open_batch(&mut self, peer: Peer, name: String) {
@@ -30,7 +30,8 @@ impl Owner {
             return;
         };
         if batch.started.is_some() {
-            self.refuse(peer, format!("batch {id} has started"));
+            // Said again by a command whose supervisor was gone before it had answered.
+            self.reply(peer, Reply::Done);
             return;
         }
         batch.started = Some(now);
@@ -55,6 +56,7 @@ impl Owner {
             return;
         };
         batch.watcher = Some(peer);
+        batch.alone_since = None;
         let told = batch.ended.is_some() && !batch.reading;
         self.changed_jobs.extend(batch.jobs.iter().copied());
         self.reply(peer, Reply::Done);
@@ -81,6 +83,31 @@ impl Owner {
             stays
         });
         self.dirty |= self.batches.len() < before;
+    }
+
+    /// Batches that have not started, and that nobody will start: their jobs would be held for ever. A command whose
+    /// supervisor was gone comes back within the grace time.
+    pub(super) fn call_off_abandoned_batches(&mut self, now: f64) {
+        let grace = self.settings.config.grace_s;
+        let is_abandoned = |batch: &mut Batch| {
+            batch.started.is_none()
+                && batch.watcher.is_none()
+                && now - *batch.alone_since.get_or_insert(now) >= grace
+        };
+        let abandoned: Vec<Batch> = self
+            .batches
+            .extract_if(.., |_, batch| is_abandoned(batch))
+            .map(|(_, batch)| batch)
+            .collect();
+        for batch in abandoned {
+            self.dirty = true;
+            for job in batch.jobs {
+                if self.jobs.get(&job).is_some_and(|job| job.state == JobState::Held) {
+                    let reason = "whoever submitted its batch has gone without starting it".to_owned();
+                    self.call_off(job, reason, false, now);
+                }
+            }
+        }
     }
 
     /// A batch whose last job has ended is measured.

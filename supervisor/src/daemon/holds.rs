@@ -233,7 +233,7 @@ impl Owner {
     }
 
     /// Cancels a held job for a reason of ours.
-    fn call_off(&mut self, id: JobId, reason: String, unheard: bool, now: f64) {
+    pub(super) fn call_off(&mut self, id: JobId, reason: String, unheard: bool, now: f64) {
         tracing::info!(job = %id, reason, "cancelled");
         let told = Reply::Withdrawn {
             reason: reason.clone(),

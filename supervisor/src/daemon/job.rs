@@ -171,6 +171,7 @@ impl Job {
             came: record.came,
             carried: record.carried,
             late: record.late,
+            cancelled: record.cancelled,
             orphan_since: Some(now),
             ..Self::new(record.id, record.submission, record.uid)
         }
@@ -196,6 +197,7 @@ impl Job {
             came: self.came,
             carried: self.carried,
             late: self.late,
+            cancelled: self.cancelled,
         }
     }
 

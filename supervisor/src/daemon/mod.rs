@@ -25,7 +25,7 @@ use std::time::Duration;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::control::JobState;
-use crate::control::paths::{SERVICE_SOCKET, private_socket};
+use crate::control::paths::{SERVICE_SOCKET, absolute, private_socket};
 use crate::job::detached::{self, folder};
 use crate::node::sim::{self, SimulatedGpu};
 use crate::node::{Node, Nvml};
@@ -185,7 +185,7 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
 /// place.
 fn socket_path(options: &Options, config: &Config) -> PathBuf {
     let given = options.socket.clone().or_else(|| config.socket.clone());
-    given.unwrap_or_else(|| {
+    given.map(absolute).unwrap_or_else(|| {
         let chosen = std::env::var_os("MIGM_SOCKET").is_some_and(|value| !value.is_empty());
         if !options.private && !chosen && nix::unistd::geteuid().is_root() {
             PathBuf::from(SERVICE_SOCKET)

@@ -116,6 +116,8 @@ pub struct Owner {
     pub(super) outputs: Vec<Output>,
     pub(super) prompt: Vec<Output>,
     pub(super) orders: Vec<Order>,
+    /// Why the state file cannot be written, while it cannot.
+    pub(super) write_refused: Option<String>,
     pub(super) soft: SoftLeases,
     /// Orders without an answer that must come before the end.
     pub(super) unanswered: usize,
@@ -212,6 +214,7 @@ impl Owner {
             outputs: Vec::new(),
             prompt: Vec::new(),
             orders: Vec::new(),
+            write_refused: None,
             soft,
             unanswered: 0,
             next_job: state.next_job,
@@ -599,7 +602,12 @@ impl Owner {
             self.watch_leased();
         }
         if self.dirty {
-            self.write_state()?;
+            let written = self.write_state();
+            self.write_refused = written.as_ref().err().map(ToString::to_string);
+            if written.is_err() {
+                self.answer_onlookers();
+            }
+            written?;
         }
         self.raise_caps();
         Ok((
@@ -642,6 +650,7 @@ impl Owner {
     /// this supervisor any more: unless somebody has come meanwhile, [`stop`](Self::stop) it.
     pub fn beat(&mut self, now: f64) -> bool {
         self.look_for_orphans(now);
+        self.call_off_abandoned_batches(now);
         if now - self.ticked >= 1.0 {
             self.ticked = now;
             self.release_stuck(now);

@@ -108,9 +108,10 @@ impl Owner {
     fn watch(&mut self, peer: Peer, hello: &Hello, descriptor: Option<OwnedFd>, now: f64) -> JobId {
         let id = JobId(self.next_job);
         self.next_job += 1;
+        let program = crate::job::name_of_program(&hello.program);
         let submission = Submission {
-            name: hello.program.clone(),
-            command: vec![hello.program.clone()],
+            name: program.clone(),
+            command: vec![program],
             mem: None,
             iterations: None,
             movable: false,

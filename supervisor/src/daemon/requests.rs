@@ -7,7 +7,7 @@ use migm_shared::ids::JobId;
 
 use super::gpus::Use;
 use super::job::{Ending, Job, Peer};
-use super::owner::{Owner, Role};
+use super::owner::{Output, Owner, Role};
 use super::process::ProcessId;
 use crate::control::{AttemptRecord, Grant, JobState, Reply, Request, Submission};
 use crate::job::page::{JobPage, PageError};
@@ -93,6 +93,22 @@ impl Owner {
             self.refuse(peer, "this connection has a job already");
             return;
         }
+        if self.stopping {
+            // As if it had come a moment later: it waits for the next supervisor, like those who wait already.
+            let why = "the supervisor is ending".to_owned();
+            self.outputs.push(Output::Drop(peer, why));
+            return;
+        }
+        if let Some(job) = self.submitted_before(peer, &submission) {
+            let held = Held {
+                job,
+                grant: None,
+                attempts: Vec::new(),
+                pid: None,
+            };
+            self.resume(peer, submission, held, descriptor, now);
+            return;
+        }
         let admitted = self.admit(peer, &submission);
         let awaits = match admitted.and_then(|()| self.awaited(peer, &submission)) {
             Ok(awaits) => awaits,
@@ -147,6 +163,17 @@ impl Owner {
         }
     }
 
+    /// The job that is submitted again: an earlier supervisor took it and was gone before its runner had heard of that.
+    fn submitted_before(&self, peer: Peer, submission: &Submission) -> Option<JobId> {
+        let is_it = |job: &&Job| {
+            job.runner.is_none()
+                && job.state != JobState::Ended
+                && job.submission == *submission
+                && self.may(peer, job.uid)
+        };
+        self.jobs.values().find(is_it).map(|job| job.id)
+    }
+
     fn set_role(&mut self, peer: Peer, role: Role) {
         if let Some(client) = self.clients.get_mut(&peer) {
             client.role = role;
@@ -155,8 +182,11 @@ impl Owner {
 
     /// Whether a job can be taken at all.
     fn admit(&self, peer: Peer, submission: &Submission) -> Result<(), String> {
-        if self.stopping {
-            return Err("the supervisor is ending".to_owned());
+        for name in [Some(&submission.name), submission.part.as_ref()]
+            .into_iter()
+            .flatten()
+        {
+            crate::job::name(name)?;
         }
         if let Err(reason) = &self.settings.interposer {
             return Err(reason.clone());
@@ -304,9 +334,12 @@ impl Owner {
         job.asked = false;
         if held.attempts.len() >= job.attempts.len() {
             let ours = std::mem::replace(&mut job.attempts, held.attempts);
-            // Why it moved is ours to know.
-            for (mine, theirs) in ours.iter().zip(&mut job.attempts) {
+            for (mine, theirs) in ours.into_iter().zip(&mut job.attempts) {
+                // Why it moved is ours to know. An end that we know is not told again: it is of no running attempt.
                 theirs.for_speed = mine.for_speed;
+                if theirs.outcome.is_none() {
+                    *theirs = mine;
+                }
             }
         }
         if job.leader.is_none() {
@@ -315,8 +348,10 @@ impl Owner {
         self.learn_again(id, peer, now);
         let Some(job) = self.jobs.get(&id) else { return };
         let (state, attempt) = (job.state, job.attempt());
-        let missed = job.grant.clone().filter(|_| held.grant.is_none());
-        let reason = job.note.clone().unwrap_or_default();
+        // Its runner may also still hold the lease before this one, whose end it has told an earlier supervisor.
+        let heard = held.grant.as_ref().map(|grant| grant.attempt);
+        let missed = job.grant.clone().filter(|grant| heard != Some(grant.attempt));
+        let (reason, cancelled) = (job.note.clone().unwrap_or_default(), job.cancelled);
         self.set_role(peer, Role::Runner(id));
         self.reply(
             peer,
@@ -331,6 +366,11 @@ impl Owner {
             (JobState::Waiting, _) => self.queue(id, now),
             // What it waited for may have come while its runner was away.
             (JobState::Held, _) => self.holds.note_change(),
+            // Asked for while its runner was away. One that does not know of its attempt has none to stop.
+            (_, ref missed) if cancelled => {
+                let attempt = missed.is_none().then_some(attempt);
+                self.reply(peer, Reply::Cancel { attempt });
+            }
             (JobState::Moving, _) => self.reply(peer, Reply::Move { attempt, reason }),
             (_, Some(grant)) => self.reply(peer, Reply::Grant(grant)),
             _ => {}
@@ -363,6 +403,7 @@ impl Owner {
                 if let Some(job) = self.jobs.get_mut(&id) {
                     job.cancelled = true;
                 }
+                self.dirty = true;
                 self.tell_runner(
                     id,
                     Reply::Cancel {

@@ -2,7 +2,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -54,8 +54,9 @@ impl Lock {
         loop {
             match lock.try_lock() {
                 Ok(()) => break,
-                // Held without a socket: its holder is about to end, or about to listen.
-                Err(TryLockError::WouldBlock) if !path.exists() && Instant::now() < until => {
+                // Nobody answers: its holder is about to end, or about to listen, where one that was killed may have
+                // left its socket's file.
+                Err(TryLockError::WouldBlock) if !answers(path) && Instant::now() < until => {
                     std::thread::sleep(Duration::from_millis(10));
                 }
                 Err(TryLockError::WouldBlock) => return Err(DaemonError::Taken(path.to_path_buf())),
@@ -106,6 +107,11 @@ impl Socket {
     pub fn withdraw(&self) {
         let _ = fs::remove_file(&self.lock.path);
     }
+}
+
+/// Whether somebody listens at this socket.
+fn answers(path: &Path) -> bool {
+    UnixStream::connect(path).is_ok()
 }
 
 /// `migm.sock` with another ending: files that belong to a socket lie beside it.
@@ -168,6 +174,22 @@ mod tests {
         assert!(!next.is_finished());
         drop(ending);
         assert!(next.join().unwrap().is_ok());
+    }
+
+    /// Of two that start together after one was killed, the later one would take the dead one's file for the other's socket.
+    #[test]
+    fn a_socket_that_a_killed_one_has_left_does_not_speak_for_who_holds_the_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("migm.sock");
+        drop(Lock::take(&path, true).unwrap().listen().unwrap());
+        let starting = Lock::take(&path, true).unwrap();
+        let other = path.clone();
+        let next = std::thread::spawn(move || Lock::take(&other, true).map(|_| ()));
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!next.is_finished());
+        let listening = starting.listen().unwrap();
+        assert!(matches!(next.join().unwrap(), Err(DaemonError::Taken(_))));
+        listening.withdraw();
     }
 
     #[test]

@@ -153,6 +153,9 @@ pub struct JobRecord {
     /// It came after its batch had started.
     #[serde(default)]
     pub late: bool,
+    /// Its end has been asked for.
+    #[serde(default)]
+    pub cancelled: bool,
 }
 
 /// A batch.
@@ -349,6 +352,7 @@ mod tests {
             came: 0.0,
             carried: Carried::default(),
             late: false,
+            cancelled: false,
         });
         let mut before = serde_json::to_value(&state).unwrap();
         let job = before["jobs"][0].as_object_mut().unwrap();

@@ -6,7 +6,7 @@ use super::event_loop::monotonic;
 use super::gpus::{PlacedGpu, SOFT, Use};
 use super::holds::Active;
 use super::job::Peer;
-use super::owner::Owner;
+use super::owner::{Output, Owner, Role};
 use super::slices::{Origin, Slice};
 use crate::control::{GpuStatus, JobState, JobStatus, NodeStatus, SliceStatus};
 use crate::job::record::Clock;
@@ -65,7 +65,28 @@ impl Owner {
                 status.note = Some(why);
             }
         }
+        if let Some(error) = self
+            .write_refused
+            .as_ref()
+            .filter(|_| job.state != JobState::Ended)
+        {
+            status.note = Some(format!(
+                "no slice changes until the state can be written: {error}"
+            ));
+        }
         status
+    }
+
+    /// Who only looks on hears at once, also while nothing else is given out: it is then that people look.
+    pub(super) fn answer_onlookers(&mut self) {
+        let looks_on = |output: &mut Output| match output {
+            Output::Reply(peer, _) => {
+                let role = self.clients.get(peer).map(|client| client.role);
+                role == Some(Role::Onlooker)
+            }
+            _ => false,
+        };
+        self.prompt.extend(self.outputs.extract_if(.., looks_on));
     }
 
     fn gpu_status(&self, index: usize, gpu: &PlacedGpu) -> GpuStatus {

@@ -41,6 +41,25 @@ pub mod runner;
 pub mod signals;
 pub mod terminal;
 
+/// Takes a name for people. It is shown in lines and tables, to other users too, which it may neither break nor colour.
+///
+/// # Errors
+/// It is empty, or has a control character.
+pub fn name(given: &str) -> Result<String, String> {
+    match given.chars().find(|one| one.is_control()) {
+        Some(_) => Err(format!("{given:?} is no name: it has a control character")),
+        None if given.is_empty() => Err("the name is empty".to_owned()),
+        None => Ok(given.to_owned()),
+    }
+}
+
+/// The name of a program, as one for people.
+#[must_use]
+pub fn name_of_program(program: &str) -> String {
+    let shown = program.replace(char::is_control, "?");
+    if shown.is_empty() { "job".to_owned() } else { shown }
+}
+
 /// What the user asked for.
 #[derive(Clone, Debug)]
 pub struct Order {

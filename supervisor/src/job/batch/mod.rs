@@ -145,6 +145,8 @@ struct Batch<'a> {
     link: Link,
     id: Option<BatchId>,
     clock: Option<Clock>,
+    /// All that are there from the start have been accepted.
+    begins: bool,
     accepted: BTreeSet<JobId>,
     /// The last that was accepted.
     newest: Option<JobId>,
@@ -194,6 +196,7 @@ pub fn run(
         link,
         id: None,
         clock: None,
+        begins: false,
         accepted: BTreeSet::new(),
         newest: None,
         ids: vec![None; spec.jobs.len()],
@@ -232,9 +235,8 @@ impl Batch<'_> {
         for job in first {
             self.submit(job)?;
         }
-        if let Some(batch) = self.id {
-            self.link.send(&Request::StartBatch { batch }, None);
-        }
+        self.begins = true;
+        self.start();
         let started = monotonic();
         (self.watch)(&News::Started {
             jobs: spec.jobs.len(),
@@ -283,6 +285,13 @@ impl Batch<'_> {
         }
     }
 
+    /// Lets the jobs go. A batch that has started already is none the worse for it.
+    fn start(&mut self) {
+        if let Some(batch) = self.id {
+            self.link.send(&Request::StartBatch { batch }, None);
+        }
+    }
+
     /// Waits a moment for replies, signals and ends of runners, and takes note of them.
     fn turn(&mut self) -> Result<(), BatchError> {
         {
@@ -310,7 +319,13 @@ impl Batch<'_> {
         }
         if self.link.look() {
             match self.id {
-                Some(batch) => self.link.send(&Request::WatchBatch { batch }, None),
+                Some(batch) => {
+                    self.link.send(&Request::WatchBatch { batch }, None);
+                    // The one before may have died of it, or before it heard of it.
+                    if self.begins {
+                        self.start();
+                    }
+                }
                 None => {
                     let name = self.spec.name.clone();
                     self.link.send(&Request::Status, None);

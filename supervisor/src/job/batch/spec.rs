@@ -34,6 +34,10 @@ use toml::Spanned;
 
 use super::order::{self, Named};
 use crate::job::array::Indices;
+use crate::job::name_of_program;
+
+/// So many jobs has a batch at most; each is a process of its own.
+const MOST: u64 = 100_000;
 
 /// A batch as it is to be run.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -182,6 +186,9 @@ impl BatchSpec {
                 return Err(at(profile.span().start, message.into()));
             }
             let first = jobs.len();
+            if first as u64 + table.count.unwrap_or(1) > MOST {
+                return Err(at(text.len(), format!("the batch has more than {MOST} jobs")));
+            }
             let (name, after) = (table.shown_name(), table.named());
             jobs.extend(table.expand(number));
             tables.push(Named {
@@ -208,9 +215,10 @@ struct BatchFile {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct JobTable {
+    #[serde(default, deserialize_with = "name")]
     name: Option<String>,
     command: Command,
-    #[serde(default, deserialize_with = "some_at_least_one")]
+    #[serde(default, deserialize_with = "count")]
     count: Option<u64>,
     array: Option<Spanned<Array>>,
     mem: Option<Size>,
@@ -220,6 +228,7 @@ struct JobTable {
     arrival_s: f64,
     #[serde(default, deserialize_with = "variables")]
     env: BTreeMap<String, String>,
+    #[serde(default, deserialize_with = "name")]
     part: Option<String>,
     #[serde(default)]
     after: Vec<Spanned<String>>,
@@ -249,7 +258,7 @@ impl JobTable {
             };
             let first = shown.split_whitespace().next().unwrap_or("job");
             let name = Path::new(first).file_name().unwrap_or_default();
-            name.to_string_lossy().into_owned()
+            name_of_program(&name.to_string_lossy())
         };
         self.name.clone().unwrap_or_else(program)
     }
@@ -324,6 +333,30 @@ fn at_least_one<'de, D: Deserializer<'de>>(value: D) -> Result<u64, D::Error> {
 
 fn some_at_least_one<'de, D: Deserializer<'de>>(value: D) -> Result<Option<u64>, D::Error> {
     at_least_one(value).map(Some)
+}
+
+fn count<'de, D: Deserializer<'de>>(value: D) -> Result<Option<u64>, D::Error> {
+    match at_least_one(value)? {
+        count if count > MOST => Err(D::Error::custom(format_args!(
+            "must be at most {MOST}, and is {count}"
+        ))),
+        count => Ok(Some(count)),
+    }
+}
+
+fn name<'de, D: Deserializer<'de>>(value: D) -> Result<Option<String>, D::Error> {
+    let given = String::deserialize(value)?;
+    crate::job::name(&given).map(Some).map_err(D::Error::custom)
+}
+
+/// What becomes an argument of a process.
+fn check_word<E: Error>(word: &str) -> Result<(), E> {
+    match word.contains('\0') {
+        true => Err(E::custom(format_args!(
+            "{word:?} cannot be in a command: it has a zero byte"
+        ))),
+        false => Ok(()),
+    }
 }
 
 fn moment<'de, D: Deserializer<'de>>(value: D) -> Result<f64, D::Error> {
@@ -413,6 +446,7 @@ impl<'de> Deserialize<'de> for Command {
                 if line.trim().is_empty() {
                     return Err(E::custom("the command is empty"));
                 }
+                check_word(line)?;
                 Ok(Command {
                     words: vec!["sh".into(), "-c".into(), line.into()],
                     by_shell: true,
@@ -422,6 +456,7 @@ impl<'de> Deserialize<'de> for Command {
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Command, A::Error> {
                 let mut words = Vec::new();
                 while let Some(word) = list.next_element::<String>()? {
+                    check_word(&word)?;
                     words.push(word);
                 }
                 if words.first().is_none_or(String::is_empty) {
@@ -507,6 +542,30 @@ mod tests {
             parse("[[job]]\ncommand = []").unwrap_err(),
             "b.toml:2:11: the command is empty"
         );
+        assert_eq!(
+            job("count = 99999999999"),
+            "b.toml:3:9: must be at most 100000, and is 99999999999"
+        );
+        assert_eq!(
+            job("count = 100000\n[[job]]\ncommand = 'y'"),
+            "b.toml:6:1: the batch has more than 100000 jobs"
+        );
+        assert_eq!(
+            job("part = \"a\\u001b[2J\""),
+            "b.toml:3:8: \"a\\u{1b}[2J\" is no name: it has a control character"
+        );
+        assert_eq!(
+            parse("[[job]]\nname = \"a\\nb\"\ncommand = 'x'").unwrap_err(),
+            "b.toml:2:8: \"a\\nb\" is no name: it has a control character"
+        );
+        assert_eq!(job("name = ''"), "b.toml:3:8: the name is empty");
+        for command in ["\"a\\u0000b\"", "['a', \"a\\u0000b\"]"] {
+            let said = parse(&format!("[[job]]\ncommand = {command}")).unwrap_err();
+            assert!(
+                said.ends_with("\"a\\0b\" cannot be in a command: it has a zero byte"),
+                "{said}"
+            );
+        }
         assert_eq!(parse("\n").unwrap_err(), "b.toml:2:1: the batch has no [[job]]");
         assert!(
             parse("[[jobs]]\n")
