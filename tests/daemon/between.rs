@@ -249,9 +249,10 @@ fn jobs_of_a_batch_that_nobody_is_left_to_start_are_cancelled() {
 #[test]
 fn while_the_state_cannot_be_written_the_status_says_so_and_nothing_is_granted() {
     let daemon = Daemon::simulated(GPU);
-    // What is written first is a file beside it. In the way of that is a folder.
+    // A file that is gone is written anew, first beside its place. In the way of that is a folder.
     let in_the_way = daemon.path("migm.state.json.fresh");
     std::fs::create_dir(&in_the_way).unwrap();
+    std::fs::remove_file(daemon.path("migm.state.json")).unwrap();
     let page = page();
     let mut runner = Peer::of(&daemon);
     let submit = Request::Submit(submission("patient"));

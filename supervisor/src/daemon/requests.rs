@@ -403,7 +403,7 @@ impl Owner {
                 if let Some(job) = self.jobs.get_mut(&id) {
                     job.cancelled = true;
                 }
-                self.dirty = true;
+                self.changed(id);
                 self.tell_runner(
                     id,
                     Reply::Cancel {
