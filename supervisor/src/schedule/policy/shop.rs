@@ -108,6 +108,8 @@ pub(super) struct Place {
     pub(super) state: u16,
     /// Idle slices that stand.
     pub(super) standing: u64,
+    /// Seconds until its driver can create or destroy.
+    pub(super) driver: f64,
 }
 
 /// One way to run a task.
@@ -203,7 +205,8 @@ impl<'a> Shop<'a> {
     /// given up: its cost is infinite too.
     pub(super) fn cost(&mut self, list: &List, limit: f64) -> f64 {
         self.now.clone_from(&self.places);
-        self.driver.fill(0.0);
+        let driver = self.driver.iter_mut().zip(&self.places);
+        driver.for_each(|(driver, place)| *driver = place.driver);
         self.ends.clear();
         self.starts.clear();
         self.pending.clear();
@@ -387,6 +390,7 @@ mod tests {
             kind: 0,
             state: small(Table::EMPTY.to_usize()),
             standing: 0,
+            driver: 0.0,
         };
         let grids = [&grid];
         let mut shop = Shop::new(&grids, vec![empty], vec![task; 105], Goal::Makespan);
