@@ -76,6 +76,7 @@ impl Decider for Far {
                     weight: if even { 1.0 } else { candidate.facts.weight },
                     ways,
                     runs: None,
+                    held: false,
                 });
                 names.push(candidate.job);
             }

@@ -91,6 +91,7 @@ pub(super) fn running(
                 weight: facts.weight,
                 ways: Vec::new(),
                 runs: Some((number(at), grid.bit(held.slot)?, seconds)),
+                held: false,
             });
             names.push(job);
         }

@@ -112,6 +112,21 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(10))]
+
+    /// What is lost is that it destroys nothing ahead of need.
+    #[test]
+    fn the_default_policy_ends_a_small_batch_with_its_optimum(jobs in prop::collection::vec(job(5, 30.0), 1..=8)) {
+        let load = load(samples::a100_base(), 1, &jobs);
+        let least = proven(&load);
+        let settings = Settings { work_kept: false, ..Settings::default() };
+        let run = Run::named("migm", &load, &settings).unwrap();
+        let ends = simulate(&load, run, &settings, false).makespan;
+        prop_assert!(ends <= 1.03 * least, "{ends}, optimum {least}");
+    }
+}
+
 #[test]
 fn equal_jobs_fill_the_slices_one_after_the_other() {
     let equal = |jobs: usize| load(samples::a100_base(), 1, &vec![(100.0, vec![1.0; 5]); jobs]);

@@ -1,6 +1,6 @@
 //! Plans by search: a list of all jobs that wait, given when the running ones end.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use migm_shared::ids::JobId;
 
@@ -9,11 +9,13 @@ use super::super::family::{family, refine};
 use super::super::picture::{Kind, number, running, ways};
 use super::super::shop::{Goal, List, STAY, Shop, Task, Way};
 use super::Choice;
+use super::explore::Explore;
 use super::few::Few;
 use super::local::{Dice, improve};
 use super::loose::{self, Loose};
 use super::remaining::Remaining;
 use crate::layout::{ProfileIndex, Table};
+use crate::schedule::speed::LEARN_S;
 
 /// Prices of a GPU's time at which the first lists are made.
 pub(super) const PRICES: [f64; 7] = [0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 16.0];
@@ -37,6 +39,7 @@ pub(super) struct Planner {
     last: HashMap<JobId, (usize, u8)>,
     /// The last board was a batch.
     batch: bool,
+    explore: Explore,
 }
 
 impl Planner {
@@ -52,6 +55,11 @@ impl Planner {
             running(board, kinds, choice.create, |told, done| remaining.of(told, done))
         else {
             return Vec::new();
+        };
+        let held = if batch {
+            self.explore.held(board)
+        } else {
+            HashSet::new()
         };
         let first = tasks.len();
         let mut order: Vec<(f64, u16)> = Vec::new();
@@ -71,6 +79,7 @@ impl Planner {
                 weight: candidate.facts.weight,
                 ways,
                 runs: None,
+                held: held.contains(&candidate.job),
             });
             names.push(candidate.job);
         }
@@ -86,6 +95,7 @@ impl Planner {
         shop.create = choice.create;
         shop.destroy = choice.destroy;
         shop.strict = choice.fifo;
+        shop.opens = LEARN_S;
         let fresh = !batch
             || !self.batch
             || order
@@ -116,7 +126,7 @@ impl Planner {
         if cost < least {
             (best, least) = (again, cost);
         }
-        let mut few = if batch && !choice.fifo {
+        let mut few = if batch && !choice.fifo && held.is_empty() {
             Few::look(board, remaining, choice, least)
         } else {
             None
