@@ -53,8 +53,8 @@ pub(super) fn coming(desk: &Desk<'_>) -> f64 {
 /// GPUs, tasks that run on them, and the names of these.
 pub(super) type Picture = (Vec<Place>, Vec<Task>, Vec<JobId>);
 
-/// What runs, and what is coming at `create` seconds each; `left` says how much work a job has left, from what is told and what it has done. `None` when the
-/// board holds something that the grids do not know.
+/// What runs, and what is coming at `create` seconds each; `left` says how much work a job has left, from what is told and
+/// what it has done. `None` when the board holds something that the grids do not know.
 pub(super) fn running(
     board: &Board<'_>,
     kinds: &[Kind],

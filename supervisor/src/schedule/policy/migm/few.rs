@@ -21,7 +21,8 @@ pub(super) struct Few {
 }
 
 impl Few {
-    /// Looks for what ends before `beat` seconds. `None` where there are too many jobs or slots to look.
+    /// Looks for what ends before `beat` seconds. `None` where there are too many jobs or slots to look, or it is not known how much
+    /// work is left in each job.
     pub(super) fn look(board: &Board<'_>, remaining: &Remaining, choice: &Choice, beat: f64) -> Option<Self> {
         let waiting = || {
             board
@@ -29,7 +30,16 @@ impl Few {
                 .iter()
                 .map(|candidate| (candidate.job, seconds(board, remaining, candidate)))
         };
-        if board.waiting.len() > optimum::JOBS {
+        // A slice is not left idle for an end that is a guess.
+        let held = board.gpus.iter().flat_map(|desk| &desk.held);
+        let known = held.map(|held| held.left.is_some());
+        let mut known = known.chain(
+            board
+                .waiting
+                .iter()
+                .map(|candidate| candidate.facts.work.is_some()),
+        );
+        if board.waiting.len() > optimum::JOBS || !known.all(|known| known) {
             return None;
         }
         // Those that fit nowhere wait for something else.
