@@ -126,7 +126,8 @@ fn a_small_batch_is_held_against_its_optimum() {
     assert!(optimum >= figure(&report, "migm", "lower_bound_makespan_s"));
     for policy in policies.split(',') {
         let over = figure(&report, policy, "makespan_s") / optimum;
-        assert!(over >= 1.0 && (over - figure(&report, policy, "over_optimum")).abs() < 1e-9);
+        // Rounding may differ: the default policy runs the optimum itself.
+        assert!(over >= 1.0 - 1e-9 && (over - figure(&report, policy, "over_optimum")).abs() < 1e-9);
     }
     // Nothing is said of many jobs, or of late ones.
     for text in [trace(11, 0.0), trace(8, 1.0)] {

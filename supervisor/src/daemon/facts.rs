@@ -10,6 +10,7 @@
 //!    per round of the event loop, when no more is at hand ([`Owner::decide_if_quiet`]).
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use migm_shared::ids::JobId;
@@ -75,6 +76,13 @@ impl Job {
         let figures = self.figures_now();
         told.max(figures.device.unwrap_or(figures.reserved)).min(memory)
     }
+}
+
+/// A number that stands for a program.
+fn numbered(program: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    program.hash(&mut hasher);
+    hasher.finish()
 }
 
 impl Owner {
@@ -164,6 +172,9 @@ impl Owner {
             Some((seen, _)) => shares.guess(Some(seen), shares.serial(seen).unwrap_or(serial)),
             None => shares.guess(None, serial),
         };
+        let shown = known
+            .as_ref()
+            .is_some_and(|(seen, _)| shares.serial(seen).is_some());
         let whole = known.map(|(_, whole)| whole);
         // What an attempt that is over has done is carried over, or lost.
         let running = job.attempts.last();
@@ -198,6 +209,7 @@ impl Owner {
                 || job.state == JobState::Moving,
             move_cost: self.costs.moving(),
             in_batch: job.submission.batch.is_some() && !job.late,
+            unseen: (!shown).then(|| numbered(&job.program())),
         }
     }
 

@@ -32,6 +32,8 @@ pub struct Facts {
     pub move_cost: f64,
     /// The job came with all others of its batch, so that the batch's end counts, not the job's own.
     pub in_batch: bool,
+    /// The program, by a number, where its speeds are a guess: none has been seen on less than a whole GPU.
+    pub unseen: Option<u64>,
 }
 
 impl Facts {

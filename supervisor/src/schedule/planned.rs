@@ -41,6 +41,8 @@ pub(super) struct Planned {
     facts: HashMap<JobId, Arc<Facts>>,
     runs: HashMap<JobId, Run>,
     seats: BTreeMap<JobId, Promise>,
+    /// Promises given so far.
+    promised: u64,
     refused: BTreeSet<(GpuIndex, Slot)>,
     /// How many that stood behind it have started while a job was the first in the queue, whatever it did in between.
     passed: HashMap<JobId, u32>,
@@ -54,6 +56,8 @@ struct Promise {
     gpu: GpuIndex,
     slot: Slot,
     reason: String,
+    /// Slices are made in the order in which they were promised.
+    number: u64,
 }
 
 /// How far a running job is.
@@ -196,6 +200,7 @@ impl Scheduler {
             facts: HashMap::new(),
             runs: HashMap::new(),
             seats: BTreeMap::new(),
+            promised: 0,
             refused: BTreeSet::new(),
             passed: HashMap::new(),
             changed: false,
@@ -294,10 +299,12 @@ impl Scheduler {
             });
         }
         if let Some(slot) = order.slot {
+            planned.promised += 1;
             let promise = Promise {
                 gpu: order.gpu,
                 slot,
                 reason: order.reason,
+                number: planned.promised,
             };
             planned.seats.insert(order.job, promise);
         }
@@ -308,11 +315,9 @@ impl Scheduler {
         let Some(mut planned) = self.planned.take() else {
             return;
         };
-        let seats: Vec<(JobId, Promise)> = planned
-            .seats
-            .iter()
-            .map(|(job, seat)| (*job, seat.clone()))
-            .collect();
+        let seats = planned.seats.iter().map(|(job, seat)| (*job, seat.clone()));
+        let mut seats: Vec<(JobId, Promise)> = seats.collect();
+        seats.sort_by_key(|(_, seat)| seat.number);
         if !seats.is_empty() {
             let mut standing: BTreeMap<GpuIndex, Vec<(Incarnation, Slice)>> = BTreeMap::new();
             for (&number, slice) in &mut self.slices {

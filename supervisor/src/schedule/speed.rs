@@ -14,6 +14,9 @@ use crate::layout::Table;
 /// jobs on an A100 (Li et al., SoCC 2022): from 0.2 for transformers to 0.97 for mobilenet.
 pub const SERIAL: f64 = 0.6;
 
+/// Seconds of running after which a job's speed on its slice is known from its iterations. Assumed.
+pub const LEARN_S: f64 = 20.0;
+
 /// Figures by kind of GPU and profile: seconds of work per second, or a pace in a unit of its own.
 pub type Points = BTreeMap<(usize, usize), f64>;
 

@@ -63,7 +63,4 @@ pub fn active(share: f64, speed: f64) -> f64 {
         1.0
     }
 }
-pub use crate::schedule::speed::SERIAL;
-
-/// Seconds of running after which a job's speed on its slice is known from its iterations. Assumed.
-pub const LEARN_S: f64 = 20.0;
+pub use crate::schedule::speed::{LEARN_S, SERIAL};

@@ -86,6 +86,22 @@ fn a_batch_whose_jobs_are_slower_than_thought_starts_them_again() {
 }
 
 #[test]
+fn a_program_that_loses_on_every_slice_is_tried_with_few_jobs() {
+    let jobs = (0..30).map(|_| job(0.0, 30.0, STEEP, false)).collect();
+    let load = load(1, jobs, true);
+    let learns = Settings {
+        learn: true,
+        ..settings()
+    };
+    let outcome = run(&load, &learns);
+    let early = |start: f64| start < parameters::LEARN_S;
+    let tried = outcome.attempts.iter().filter(|attempt| early(attempt.start));
+    assert!((1..=3).contains(&tried.count()), "{:?}", outcome.attempts);
+    // One after the other on the whole GPU they take 900 s.
+    assert!(outcome.makespan < 1.15 * 900.0, "{} s", outcome.makespan);
+}
+
+#[test]
 fn a_batch_that_goes_as_planned_moves_nobody() {
     let jobs = (0..40).map(|index| job(0.0, 20.0 + f64::from(index), FLAT, true));
     let outcome = run(&load(2, jobs.collect(), true), &settings());

@@ -1,6 +1,7 @@
 //! One simulation: the policy by its name, what it is told of the jobs, and the run.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use migm_shared::ids::Incarnation;
@@ -102,6 +103,8 @@ impl Knowledge {
 
     pub(super) fn facts(&self, job: &Job, left: f64) -> Arc<Facts> {
         let settings = &self.settings;
+        let points = self.seen.get(&job.program);
+        let shown = points.is_some_and(|points| self.shares.serial(points).is_some());
         Arc::new(Facts {
             speeds: if settings.learn {
                 self.guess(job)
@@ -115,6 +118,7 @@ impl Knowledge {
             stays: false,
             move_cost: settings.move_cost,
             in_batch: self.batch,
+            unseen: (settings.learn && !shown).then(|| numbered(&job.program)),
         })
     }
 
@@ -127,6 +131,13 @@ impl Knowledge {
             .or_else(|| mean(self.seen.values().filter_map(|points| self.shares.serial(points))));
         self.shares.guess(own, serial.unwrap_or(SERIAL))
     }
+}
+
+/// A number that stands for a program's name.
+fn numbered(name: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// When the predictor of `memory/` first says that a job will outgrow `memory` bytes: the part of its work

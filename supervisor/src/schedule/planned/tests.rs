@@ -358,3 +358,28 @@ fn a_place_promised_for_a_forecast_below_what_the_job_then_needs_is_given_up() {
     *told.next.lock().unwrap() = vec![order("3g.20gb", 4)];
     assert_eq!(granted(&run(&mut scheduler, Event::Tick)), [1]);
 }
+
+#[test]
+fn slices_are_made_in_the_order_of_the_orders() {
+    let told = Told::default();
+    let mut scheduler = Scheduler::with_decider(Box::new(told.clone()), Incarnation(1));
+    let table = gpu(&mut scheduler);
+    let order = |job: u64, start: u32| Order {
+        job: JobId(job),
+        gpu: MIG,
+        slot: Some(slot(&table, "1g.5gb", start)),
+        reason: "as told".to_owned(),
+    };
+    for job in 1..=3 {
+        let need = Need { device_bytes: GIB };
+        let job = JobId(job);
+        scheduler.step(0.0, Event::Arrived { job, need });
+    }
+    *told.next.lock().unwrap() = vec![order(3, 0), order(1, 2), order(2, 1)];
+    let made = scheduler.step(0.0, Event::Settled);
+    let starts = made.iter().filter_map(|action| match action {
+        Action::Create { placement, .. } => Some(placement.start),
+        _ => None,
+    });
+    assert_eq!(starts.collect::<Vec<_>>(), [0, 2, 1]);
+}

@@ -51,7 +51,7 @@ impl Decider for Far {
         if !is_plain(&self.kinds, board) {
             return quick::decide(board, &self.kinds, left, false, true);
         }
-        let Some((places, mut tasks, mut names)) = running(board, &self.kinds, left) else {
+        let Some((places, mut tasks, mut names)) = running(board, &self.kinds, self.create, left) else {
             return Vec::new();
         };
         let first = tasks.len();
@@ -76,6 +76,7 @@ impl Decider for Far {
                     weight: if even { 1.0 } else { candidate.facts.weight },
                     ways,
                     runs: None,
+                    held: false,
                 });
                 names.push(candidate.job);
             }

@@ -21,6 +21,7 @@ mod mfi;
 mod migm;
 mod miso;
 mod name;
+pub mod optimum;
 mod picture;
 mod quick;
 mod shop;

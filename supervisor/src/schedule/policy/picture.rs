@@ -2,7 +2,7 @@
 
 use migm_shared::ids::JobId;
 
-use super::super::{Board, share};
+use super::super::{Board, Desk, share};
 use super::shop::{Grid, Place, Task, Way};
 use crate::layout::{ProfileIndex, Table};
 
@@ -41,14 +41,24 @@ pub(super) fn is_plain(kinds: &[Kind], board: &Board<'_>) -> bool {
         })
 }
 
+/// Seconds that a job runs on for at least while it has not ended, whatever was said of it.
+pub(super) const LEAST_LEFT_S: f64 = 1e-3;
+
+/// Slices that are being made: the driver makes them before any other.
+pub(super) fn coming(desk: &Desk<'_>) -> f64 {
+    let coming = desk.held.iter().filter(|held| !held.runs).count();
+    f64::from(number(coming))
+}
+
 /// GPUs, tasks that run on them, and the names of these.
 pub(super) type Picture = (Vec<Place>, Vec<Task>, Vec<JobId>);
 
-/// What runs; `left` says how much work a job has left, from what is told and what it has done. `None` when the
-/// board holds something that the grids do not know.
+/// What runs, and what is coming at `create` seconds each; `left` says how much work a job has left, from what is told and
+/// what it has done. `None` when the board holds something that the grids do not know.
 pub(super) fn running(
     board: &Board<'_>,
     kinds: &[Kind],
+    create: f64,
     left: impl Fn(Option<f64>, f64) -> f64,
 ) -> Option<Picture> {
     let (mut places, mut tasks, mut names) = (Vec::new(), Vec::new(), Vec::new());
@@ -63,21 +73,25 @@ pub(super) fn running(
         for slot in &desk.idle {
             standing |= 1 << grid.bit(*slot)?;
         }
+        let driver = coming(desk) * create;
         places.push(Place {
             kind: u8::try_from(desk.kind).ok()?,
             state: number(state.to_usize()),
             standing,
+            driver,
         });
         for held in &desk.held {
             let (Some(job), Some(facts)) = (held.job, held.facts) else {
                 continue;
             };
             let speed = facts.speed(desk.kind, desk.table, held.slot.0);
-            let seconds = left(held.left, held.attained) / speed.max(1e-6);
+            let wait = if held.runs { 0.0 } else { driver };
+            let seconds = wait + (left(held.left, held.attained) / speed.max(1e-6)).max(LEAST_LEFT_S);
             tasks.push(Task {
                 weight: facts.weight,
                 ways: Vec::new(),
                 runs: Some((number(at), grid.bit(held.slot)?, seconds)),
+                held: false,
             });
             names.push(job);
         }

@@ -108,6 +108,8 @@ pub(super) struct Place {
     pub(super) state: u16,
     /// Idle slices that stand.
     pub(super) standing: u64,
+    /// Seconds until its driver can create or destroy.
+    pub(super) driver: f64,
 }
 
 /// One way to run a task.
@@ -127,6 +129,8 @@ pub(super) struct Task {
     pub(super) ways: Vec<Way>,
     /// Where it runs: GPU, slot, seconds to its end there.
     pub(super) runs: Option<(u16, u8, f64)>,
+    /// It does not start before [`Shop::opens`].
+    pub(super) held: bool,
 }
 
 /// A plan: the order of the tasks that wait, and the way of each task; [`STAY`] for one that runs.
@@ -168,6 +172,8 @@ pub(super) struct Shop<'a> {
     /// Tasks start in the order of the list only.
     pub(super) strict: bool,
     pub(super) goal: Goal,
+    /// Seconds until held tasks may start.
+    pub(super) opens: f64,
     now: Vec<Place>,
     driver: Vec<f64>,
     ends: BinaryHeap<Reverse<(u64, u16, u8)>>,
@@ -191,6 +197,7 @@ impl<'a> Shop<'a> {
             destroy: 0.0,
             strict: false,
             goal,
+            opens: 0.0,
             ends: BinaryHeap::new(),
             pending: Vec::new(),
             starts: Vec::new(),
@@ -203,7 +210,8 @@ impl<'a> Shop<'a> {
     /// given up: its cost is infinite too.
     pub(super) fn cost(&mut self, list: &List, limit: f64) -> f64 {
         self.now.clone_from(&self.places);
-        self.driver.fill(0.0);
+        let driver = self.driver.iter_mut().zip(&self.places);
+        driver.for_each(|(driver, place)| *driver = place.driver);
         self.ends.clear();
         self.starts.clear();
         self.pending.clear();
@@ -224,6 +232,7 @@ impl<'a> Shop<'a> {
         self.pending.extend_from_slice(&list.order);
         let mut time = 0.0;
         loop {
+            let mut held = false;
             if !self.pending.is_empty() {
                 let mut kept = 0;
                 let mut stopped = false;
@@ -233,7 +242,8 @@ impl<'a> Shop<'a> {
                     let index = self.pending[at];
                     let way = list.way[usize::from(index)];
                     let wanted = self.tasks[usize::from(index)].ways[usize::from(way)];
-                    let chosen = if stopped || full.has(wanted) {
+                    let early = time < self.opens && self.tasks[usize::from(index)].held;
+                    let chosen = if early || stopped || full.has(wanted) {
                         None
                     } else {
                         self.place(wanted)
@@ -254,7 +264,10 @@ impl<'a> Shop<'a> {
                         }
                         None => {
                             stopped = self.strict;
-                            full.add(wanted);
+                            held |= early;
+                            if !early {
+                                full.add(wanted);
+                            }
                             self.pending[kept] = index;
                             kept += 1;
                         }
@@ -271,6 +284,11 @@ impl<'a> Shop<'a> {
             }
             if self.pending.is_empty() {
                 break;
+            }
+            let next = self.ends.peek().map(|Reverse(next)| f64::from_bits(next.0));
+            if held && next.is_none_or(|next| next > self.opens) {
+                time = self.opens;
+                continue;
             }
             let Some(Reverse((end, gpu, bit))) = self.ends.pop() else {
                 // Nothing runs and nothing fits.
@@ -382,11 +400,13 @@ mod tests {
                 seconds: 10.0,
             }],
             runs: None,
+            held: false,
         };
         let empty = Place {
             kind: 0,
             state: small(Table::EMPTY.to_usize()),
             standing: 0,
+            driver: 0.0,
         };
         let grids = [&grid];
         let mut shop = Shop::new(&grids, vec![empty], vec![task; 105], Goal::Makespan);
@@ -398,5 +418,45 @@ mod tests {
         assert!((150.0..151.0).contains(&cost), "fifteen rounds of seven: {cost}");
         // Each start, and once in each round that nothing more fits.
         assert!(shop.looked.get() <= 105 + 15, "{} looks", shop.looked.get());
+    }
+
+    #[test]
+    fn a_held_task_leaves_its_place_to_others_until_the_shop_opens_for_it() {
+        let grid = Grid::new(&samples::a100_base());
+        let task = |profile: u8, seconds: f64, held: bool| Task {
+            weight: 1.0,
+            ways: vec![Way {
+                kind: 0,
+                profile,
+                seconds,
+            }],
+            runs: None,
+            held,
+        };
+        let empty = Place {
+            kind: 0,
+            state: small(Table::EMPTY.to_usize()),
+            standing: 0,
+            driver: 0.0,
+        };
+        let grids = [&grid];
+        // The whole GPU for 10 s, and two small ones: the whole is held, and follows them.
+        let tasks = vec![task(4, 10.0, true), task(0, 3.0, false), task(0, 3.0, false)];
+        let mut shop = Shop::new(&grids, vec![empty], tasks, Goal::Makespan);
+        let list = List {
+            order: vec![0, 1, 2],
+            way: vec![0; 3],
+        };
+        let mut ends = |opens: f64| {
+            shop.opens = opens;
+            let end = shop.cost(&list, f64::INFINITY);
+            (
+                end.round(),
+                shop.starts.iter().map(|start| start.task).collect::<Vec<_>>(),
+            )
+        };
+        assert_eq!(ends(0.0), (13.0, vec![0]));
+        assert_eq!(ends(2.0), (13.0, vec![1, 2]));
+        assert_eq!(ends(20.0), (30.0, vec![1, 2]));
     }
 }

@@ -1,44 +1,21 @@
 //! The least makespan of a small batch, proven.
 //!
-//! What is optimised: all jobs are there at the start, the GPUs are empty, and each job runs once, without a stop, on
-//! one slice that holds it, for its work over its speed there. A slice must have been created; what cannot stand
-//! beside it must have been destroyed before; creates and destroys take the times of [`Settings`] and follow one
-//! another on each GPU. The simulator has the same rules. It adds the shared bus, memory that a policy does not know
-//! of, and moves: the first two only delay, so that no policy that moves no running job ends sooner.
-//!
-//! 1. `floor` lists the slots of all GPUs, which pairs cannot stand together, and the *cliques* of that: of each
-//!    clique's slots only one stands at any time, so that their jobs, creates and destroys follow one another.
-//! 2. `assign` gives each job a slot, by depth-first branch and bound. Three bounds cut: the time of the fullest
-//!    clique; a slot that would make it too long for a job; and a Lagrangian one: with prices l_K >= 0 of the cliques
-//!    that sum to 1, no end is before the sum of l_K times clique K's time, so that each job yet without a slot adds
-//!    at least its least time x price. The prices are improved by mirror ascent on the way down. Slots that a
-//!    symmetry of the GPU exchanges are tried once, and equal jobs in one order.
-//! 3. For each assignment that is left, `sequence` finds the best order of creates and destroys, by branch and
-//!    bound again. A slot may stand several times, each time with some of its jobs. Nothing is left out but what an
-//!    exchange of neighbours shows to be no better.
-//!
-//! The method for step 2 is standard for unrelated machines (Lagrangian bound after Martello, Soumis and Toth, Discrete
-//! Applied Mathematics 1997); cliques in the place of machines are ours.
+//! What is optimised is what [`search`](exact::search) of the policies does: all jobs are there at the start, the GPUs are
+//! empty, and each job runs once, without a stop, on one slice that holds it, for its work over its speed there. Creates and
+//! destroys take the times of [`Settings`]. The simulator has the same rules. It adds the shared bus, memory that a policy
+//! does not know of, and moves: the first two only delay, so that no policy that moves no running job ends sooner.
 
 use super::{Job, Settings, Workload};
-use crate::layout::Slot;
+use crate::layout::{ProfileIndex, Slot};
 use crate::schedule::Wish;
+use crate::schedule::policy::optimum as exact;
 
-mod assign;
-mod floor;
-mod sequence;
 #[cfg(test)]
 mod tests;
 
-use assign::Assign;
-use floor::Floor;
-
-/// Most jobs that are looked at.
-pub const JOBS: usize = 10;
+pub use exact::JOBS;
 /// Nodes of both searches: some seconds, where all random batches of [`JOBS`] jobs that were tried take milliseconds.
 pub const NODES: u64 = 400_000;
-/// What ends less than this earlier, in seconds, is no better.
-const CLOSE: f64 = 1e-7;
 
 /// What a search came to.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,9 +44,47 @@ pub fn makespan(load: &Workload, settings: &Settings) -> Option<f64> {
 pub fn search(load: &Workload, settings: &Settings, nodes: u64) -> Option<Search> {
     let start = load.start();
     let apart = |job: &Job| job.arrival > start || !job.after.is_empty() || job.terms.wish != Wish::Any;
-    if load.jobs.iter().any(apart) || load.jobs.is_empty() || load.jobs.len() > JOBS {
+    if load.jobs.iter().any(apart) {
         return None;
     }
-    let floor = Floor::new(load, settings.create, settings.destroy)?;
-    Assign::new(&floor, nodes).run()
+    let kinds = load.gpus.iter().map(|gpu| gpu.kind + 1).max().unwrap_or(0);
+    let seconds = |job: &Job| (0..kinds).map(|kind| seconds_on(load, job, kind)).collect();
+    let gpus = load.gpus.iter().map(|gpu| exact::Gpu {
+        kind: gpu.kind,
+        table: &gpu.table,
+        standing: Vec::new(),
+        driver: 0.0,
+    });
+    let batch = exact::Batch {
+        gpus: gpus.collect(),
+        jobs: load.jobs.iter().map(seconds).collect(),
+        create: settings.create,
+        destroy: settings.destroy,
+    };
+    let found = exact::search(&batch, f64::INFINITY, nodes)?;
+    let places = found.places.iter().map(|place| (place.gpu, place.slot));
+    found.makespan.is_finite().then_some(Search {
+        makespan: found.makespan,
+        places: places.collect(),
+        proven: found.proven,
+        nodes: found.nodes,
+    })
+}
+
+/// Seconds of a job by profile on a kind of GPU, infinite where it does not fit.
+fn seconds_on(load: &Workload, job: &Job, kind: usize) -> Vec<f64> {
+    let Some(gpu) = load.gpus.iter().find(|gpu| gpu.kind == kind) else {
+        return Vec::new();
+    };
+    let profiles = (0..gpu.table.profiles().len()).map(ProfileIndex);
+    let seconds = profiles.map(|profile| {
+        let speed = job.speeds[kind][profile.0];
+        let holds = job.memory.peak() <= gpu.table.profile(profile).memory;
+        if speed > 0.0 && holds {
+            job.work / speed
+        } else {
+            f64::INFINITY
+        }
+    });
+    seconds.collect()
 }

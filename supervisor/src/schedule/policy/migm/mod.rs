@@ -17,6 +17,8 @@ use super::super::{Board, Decider, Order};
 use super::picture::{Kind, is_plain, learn};
 use super::quick;
 
+mod explore;
+mod few;
 mod local;
 mod loose;
 mod plan;

@@ -1,6 +1,6 @@
 //! Plans by search: a list of all jobs that wait, given when the running ones end.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use migm_shared::ids::JobId;
 
@@ -9,10 +9,13 @@ use super::super::family::{family, refine};
 use super::super::picture::{Kind, number, running, ways};
 use super::super::shop::{Goal, List, STAY, Shop, Task, Way};
 use super::Choice;
+use super::explore::Explore;
+use super::few::Few;
 use super::local::{Dice, improve};
 use super::loose::{self, Loose};
 use super::remaining::Remaining;
 use crate::layout::{ProfileIndex, Table};
+use crate::schedule::speed::LEARN_S;
 
 /// Prices of a GPU's time at which the first lists are made.
 pub(super) const PRICES: [f64; 7] = [0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 16.0];
@@ -36,6 +39,7 @@ pub(super) struct Planner {
     last: HashMap<JobId, (usize, u8)>,
     /// The last board was a batch.
     batch: bool,
+    explore: Explore,
 }
 
 impl Planner {
@@ -48,9 +52,14 @@ impl Planner {
         batch: bool,
     ) -> Vec<Order> {
         let Some((places, mut tasks, mut names)) =
-            running(board, kinds, |told, done| remaining.of(told, done))
+            running(board, kinds, choice.create, |told, done| remaining.of(told, done))
         else {
             return Vec::new();
+        };
+        let held = if batch {
+            self.explore.held(board)
+        } else {
+            HashSet::new()
         };
         let first = tasks.len();
         let mut order: Vec<(f64, u16)> = Vec::new();
@@ -70,6 +79,7 @@ impl Planner {
                 weight: candidate.facts.weight,
                 ways,
                 runs: None,
+                held: held.contains(&candidate.job),
             });
             names.push(candidate.job);
         }
@@ -86,6 +96,7 @@ impl Planner {
         shop.create = choice.create;
         shop.destroy = choice.destroy;
         shop.strict = choice.fifo;
+        shop.opens = LEARN_S;
         let fresh = !batch
             || !self.batch
             || order
@@ -116,7 +127,13 @@ impl Planner {
         if cost < least {
             (best, least) = (again, cost);
         }
+        let mut few = if batch && !choice.fifo && held.is_empty() {
+            Few::look(board, remaining, choice, least)
+        } else {
+            None
+        };
         let mut budget = match (batch, fresh) {
+            _ if few.as_ref().is_some_and(Few::is_proven) => 0,
             (false, _) => ONLINE.min(choice.search),
             (true, true) => choice.search,
             (true, false) => choice.search / AGAIN,
@@ -124,14 +141,16 @@ impl Planner {
         let mut stops: Vec<usize> = Vec::new();
         if batch && choice.moves {
             let loose = loose_ends(board, kinds, remaining, &names);
-            if let Some(found) = loose::release(&mut shop, kinds, &best, least, loose) {
+            let ends = few.as_ref().map_or(least, Few::makespan);
+            if let Some(found) = loose::release(&mut shop, kinds, &best, ends, loose) {
                 (best, least, stops) = (found.list, found.cost, found.stops);
+                few = None;
                 budget = budget.max(choice.search / ANEW);
             }
         }
         self.round += 1;
         let jobs = u32::try_from(best.order.len()).unwrap_or(u32::MAX);
-        improve(
+        least = improve(
             &mut shop,
             &mut best,
             least,
@@ -145,6 +164,10 @@ impl Planner {
         for (rank, &task) in best.order.iter().enumerate() {
             let task = usize::from(task);
             self.last.insert(names[task], (rank, best.way[task]));
+        }
+        if let Some(few) = few.filter(|few| few.is_found() && few.makespan() < least) {
+            self.follow(&few, board, &names, &shop);
+            return few.orders(board);
         }
         let starts = shop.starts.iter().map(|start| {
             let desk = &board.gpus[usize::from(start.gpu)];
@@ -177,6 +200,20 @@ impl Planner {
             }
         }
         orders
+    }
+
+    /// Remembers a schedule as the list that comes next to it.
+    fn follow(&mut self, few: &Few, board: &Board<'_>, names: &[JobId], shop: &Shop<'_>) {
+        for (rank, (job, place)) in few.in_order().into_iter().enumerate() {
+            let (kind, profile) = (board.gpus[place.gpu].kind, place.slot.0.0);
+            let is_there = |way: &Way| (usize::from(way.kind), usize::from(way.profile)) == (kind, profile);
+            let task = names.iter().position(|name| *name == job);
+            let way = task.and_then(|task| shop.tasks[task].ways.iter().position(is_there));
+            if let Some(known) = self.last.get_mut(&job) {
+                known.0 = rank;
+                known.1 = way.and_then(|way| u8::try_from(way).ok()).unwrap_or(known.1);
+            }
+        }
     }
 
     /// The list of the last round, with what is new at its place by length.

@@ -1,8 +1,8 @@
 //! Which job on which slot: the outer branch and bound.
 
-use super::floor::{Floor, Spot, Spots, bits};
+use super::floor::{Floor, Spots, bits};
 use super::sequence::Sequence;
-use super::{CLOSE, Search};
+use super::{CLOSE, Place, Search};
 
 /// Steps of mirror ascent on the prices before the search, and at each node.
 const STEPS: (u32, u32) = (400, 4);
@@ -22,8 +22,8 @@ pub(super) struct Assign<'a> {
     load: Vec<f64>,
     used: Spots,
     best: f64,
-    /// Each job's spot in the best schedule.
-    chosen: Vec<usize>,
+    /// Each job's place in the best schedule; none before one is found.
+    chosen: Vec<Place>,
     nodes: u64,
     limit: u64,
 }
@@ -36,24 +36,31 @@ struct Prices {
 }
 
 impl<'a> Assign<'a> {
-    pub(super) fn new(floor: &'a Floor, limit: u64) -> Self {
+    /// Looks for what ends before `best` with fewer than `limit` nodes.
+    pub(super) fn new(floor: &'a Floor, best: f64, limit: u64) -> Self {
         let jobs = floor.seconds.len();
         Self {
             floor,
             order: (0..jobs).collect(),
             like: vec![false; jobs],
             spot: vec![0; jobs],
-            load: vec![0.0; floor.cliques.len()],
+            load: Self::start(floor),
             used: 0,
-            best: f64::INFINITY,
+            best,
             chosen: Vec::new(),
             nodes: 0,
             limit,
         }
     }
 
-    /// `None` only when the nodes do not suffice for any schedule at all.
-    pub(super) fn run(mut self) -> Option<Search> {
+    /// The cliques' seconds before any job has a spot.
+    fn start(floor: &Floor) -> Vec<f64> {
+        (0..floor.cliques.len())
+            .map(|clique| floor.before(clique))
+            .collect()
+    }
+
+    pub(super) fn run(mut self) -> Search {
         #[expect(clippy::cast_precision_loss, reason = "a few cliques")]
         let even = 1.0 / self.load.len() as f64;
         let mut prices = Prices {
@@ -81,32 +88,25 @@ impl<'a> Assign<'a> {
         }
         self.first();
         self.descend(0, &prices);
-        let place = |spot: &Spot| (spot.gpu, spot.slot);
-        self.best.is_finite().then_some(Search {
+        Search {
             makespan: self.best,
-            places: self
-                .chosen
-                .iter()
-                .map(|&spot| place(&floor.spots[spot]))
-                .collect(),
+            places: self.chosen,
             proven: self.nodes < self.limit,
             nodes: self.nodes,
-        })
+        }
     }
 
     /// The time of a clique as assigned so far: no schedule of it is shorter.
     fn time(&self, clique: usize) -> f64 {
-        let slots = (self.used & self.floor.cliques[clique]).count_ones();
-        self.load[clique] + self.floor.overhead(slots)
+        self.load[clique] + self.floor.overhead(clique, self.used)
     }
 
     /// The longest clique of a spot with one more job there.
     fn with(&self, job: usize, spot: usize) -> f64 {
-        let new = self.used >> spot & 1 == 0;
-        let of = self.floor.member[spot].iter().map(|&clique| {
-            let slots = (self.used & self.floor.cliques[clique]).count_ones() + u32::from(new);
-            self.load[clique] + self.floor.overhead(slots)
-        });
+        let used = self.used | 1 << spot;
+        let of = self.floor.member[spot]
+            .iter()
+            .map(|&clique| self.load[clique] + self.floor.overhead(clique, used));
         of.fold(0.0, f64::max) + self.floor.seconds[job][spot]
     }
 
@@ -214,26 +214,21 @@ impl<'a> Assign<'a> {
         }
     }
 
-    /// Whether an exchange of slots that all have no job yet makes it an earlier spot.
+    /// Whether an exchange of slots that all have no job yet, and do not stand, makes it an earlier spot.
     fn is_image(&self, spot: usize) -> bool {
+        let used = self.used | self.floor.standing;
         let mut swaps = self.floor.swaps.iter();
         swaps.any(|swap| {
             let moved = || (0..swap.len()).filter(|&from| swap[from] != from);
-            swap[spot] < spot && moved().all(|from| self.used >> from & 1 == 0)
+            swap[spot] < spot && moved().all(|from| used >> from & 1 == 0)
         })
     }
 
     /// All jobs have a slot: the best order of each GPU's creates and destroys.
     fn schedule(&mut self, least: f64) {
-        let gpus = self
-            .floor
-            .spots
-            .iter()
-            .map(|spot| spot.gpu)
-            .max()
-            .map_or(0, |most| most + 1);
         let mut ends = least;
-        for gpu in 0..gpus {
+        let mut places = vec![Place::default(); self.spot.len()];
+        for gpu in 0..self.floor.roots.len() {
             let mut sequence = Sequence::new(
                 self.floor,
                 gpu,
@@ -248,10 +243,11 @@ impl<'a> Assign<'a> {
                 Some(end) => ends = ends.max(end),
                 None => return,
             }
+            sequence.tell(&mut places);
         }
         if ends < self.best {
             self.best = ends;
-            self.chosen.clone_from(&self.spot);
+            self.chosen = places;
         }
     }
 
@@ -295,7 +291,7 @@ impl<'a> Assign<'a> {
             }
             if cost < least && cost.is_finite() {
                 least = cost;
-                self.load.fill(0.0);
+                self.load = Self::start(self.floor);
                 self.used = 0;
                 for (job, &spot) in chosen.iter().enumerate() {
                     self.put(job, spot);
@@ -307,7 +303,7 @@ impl<'a> Assign<'a> {
                 self.schedule(ends);
             }
         }
-        self.load.fill(0.0);
+        self.load = Self::start(self.floor);
         self.used = 0;
     }
 
@@ -315,13 +311,13 @@ impl<'a> Assign<'a> {
     fn cost(&self, chosen: &[usize]) -> f64 {
         let used = chosen.iter().fold(0, |set: Spots, &spot| set | 1 << spot);
         let (mut most, mut sum) = (0.0_f64, 0.0);
-        for &clique in &self.floor.cliques {
+        for (number, &clique) in self.floor.cliques.iter().enumerate() {
             let jobs = chosen
                 .iter()
                 .enumerate()
                 .filter(|(_, spot)| clique >> **spot & 1 == 1);
             let load: f64 = jobs.map(|(job, &spot)| self.floor.seconds[job][spot]).sum();
-            let time = load + self.floor.overhead((used & clique).count_ones());
+            let time = self.floor.before(number) + load + self.floor.overhead(number, used);
             most = most.max(time);
             sum += time * time;
         }

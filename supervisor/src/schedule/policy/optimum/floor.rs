@@ -1,8 +1,6 @@
 //! The slots of all GPUs, what excludes what, and how long each job takes where.
 
-use std::sync::Arc;
-
-use super::super::Workload;
+use super::{Batch, Gpu};
 use crate::layout::{Placement, Slot, StateIndex, Table};
 
 /// Slots of all GPUs together that the bit sets hold.
@@ -13,7 +11,7 @@ const MOST_CLIQUES: usize = 64;
 /// A set of spots, one bit each.
 pub(super) type Spots = u64;
 
-/// A slot of one of the GPUs that holds at least one job.
+/// A slot of one of the GPUs that holds at least one job, or stands.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Spot {
     pub(super) gpu: usize,
@@ -42,6 +40,12 @@ pub(super) struct Floor {
     pub(super) cliques: Vec<Spots>,
     /// The cliques of each spot.
     pub(super) member: Vec<Vec<usize>>,
+    /// Spots that stand at the start.
+    pub(super) standing: Spots,
+    /// Seconds until each spot's first own job could begin, were it standing: 0 but where something runs.
+    pub(super) release: Vec<f64>,
+    /// Each GPU's state at the start, and when its driver is free.
+    pub(super) roots: Vec<(StateIndex, f64)>,
     /// Exchanges of spots that change nothing, each its own inverse.
     pub(super) swaps: Vec<Vec<usize>>,
     /// Seconds to create and to destroy a slice.
@@ -52,32 +56,35 @@ pub(super) struct Floor {
 }
 
 impl Floor {
-    /// `None` when a job fits nowhere, or there are too many slots.
-    pub(super) fn new(load: &Workload, create: f64, destroy: f64) -> Option<Self> {
-        let seconds_on = |job: usize, spot: &Spot| {
-            let job = &load.jobs[job];
-            let gpu = &load.gpus[spot.gpu];
-            let speed = job.speeds[gpu.kind][spot.slot.0.0];
-            let holds = job.memory.peak() <= gpu.table.profile(spot.slot.0).memory;
-            if speed > 0.0 && holds {
-                job.work / speed
-            } else {
-                f64::INFINITY
-            }
-        };
+    /// `None` when a job fits nowhere, what stands is no state, or there are too many slots.
+    pub(super) fn new(batch: &Batch<'_>) -> Option<Self> {
+        let gpus = &batch.gpus;
+        let seconds_on = |job: &Vec<Vec<f64>>, spot: &Spot| job[gpus[spot.gpu].kind][spot.slot.0.0];
         let mut spots: Vec<Spot> = Vec::new();
-        for (gpu, of) in load.gpus.iter().enumerate() {
+        for (gpu, of) in gpus.iter().enumerate() {
             let slots = of.table.steps(Table::EMPTY).map(|(slot, _)| Spot { gpu, slot });
-            spots.extend(
-                slots.filter(|spot| (0..load.jobs.len()).any(|job| seconds_on(job, spot).is_finite())),
-            );
+            let stands = |spot: &Spot| of.standing.iter().any(|standing| standing.slot == spot.slot);
+            let holds = |spot: &Spot| batch.jobs.iter().any(|job| seconds_on(job, spot).is_finite());
+            spots.extend(slots.filter(|spot| stands(spot) || holds(spot)));
         }
         if spots.len() > MOST_SPOTS {
             return None;
         }
-        let seconds: Vec<Vec<f64>> = (0..load.jobs.len())
-            .map(|job| spots.iter().map(|spot| seconds_on(job, spot)).collect())
-            .collect();
+        let (mut standing, mut release) = (0, vec![0.0; spots.len()]);
+        let mut roots = Vec::new();
+        for (gpu, of) in gpus.iter().enumerate() {
+            for one in &of.standing {
+                let slot = one.slot;
+                let spot = spots.iter().position(|spot| *spot == Spot { gpu, slot })?;
+                standing |= 1 << spot;
+                release[spot] = one.release;
+            }
+            let slots: Vec<Slot> = of.standing.iter().map(|one| one.slot).collect();
+            roots.push((of.table.state_of(&slots).ok()?, of.driver));
+        }
+        let seconds = batch.jobs.iter();
+        let seconds = seconds.map(|job| spots.iter().map(|spot| seconds_on(job, spot)).collect());
+        let seconds: Vec<Vec<f64>> = seconds.collect();
         let fits: Vec<Spots> = seconds
             .iter()
             .map(|of| set(of.iter().map(|s| s.is_finite())))
@@ -86,7 +93,7 @@ impl Floor {
             return None;
         }
         let excludes = |one: &Spot, other: &Spot| {
-            let table = &load.gpus[one.gpu].table;
+            let table = gpus[one.gpu].table;
             one.gpu == other.gpu && one != other && table.state_of(&[one.slot, other.slot]).is_err()
         };
         let conflicts: Vec<Spots> = spots
@@ -103,13 +110,13 @@ impl Floor {
                     .collect()
             })
             .collect();
-        let steps: Vec<Steps> = (0..load.gpus.len())
-            .map(|gpu| Steps::of(&load.gpus[gpu].table, gpu, &spots))
+        let steps: Vec<Steps> = (0..gpus.len())
+            .map(|gpu| Steps::of(gpus[gpu].table, gpu, &spots))
             .collect();
         let blocks = (0..spots.len())
             .map(|spot| steps[spots[spot].gpu].blocked_by(spot, spots.len()))
             .collect();
-        let swaps = swaps(load, &spots);
+        let swaps = swaps(gpus, &spots);
         Some(Self {
             spots,
             seconds,
@@ -117,9 +124,12 @@ impl Floor {
             blocks,
             cliques,
             member,
+            standing,
+            release,
+            roots,
             swaps,
-            create,
-            destroy,
+            create: batch.create,
+            destroy: batch.destroy,
             steps,
         })
     }
@@ -136,12 +146,23 @@ impl Floor {
         steps.before[state.to_usize() * self.spots.len() + spot]
     }
 
-    /// Least seconds of driver work for slots of which no two stand together, the last one left standing.
-    pub(super) fn overhead(&self, slots: u32) -> f64 {
-        match slots {
-            0 => 0.0,
-            slots => f64::from(slots) * self.create + f64::from(slots - 1) * self.destroy,
-        }
+    /// Seconds of the clique until what runs there has ended.
+    pub(super) fn before(&self, clique: usize) -> f64 {
+        let stands = bits(self.cliques[clique] & self.standing).next();
+        stands.map_or(0.0, |spot| self.release[spot])
+    }
+
+    /// Least seconds of driver work for some spots of a clique, the last one left standing.
+    pub(super) fn overhead(&self, clique: usize, spots: Spots) -> f64 {
+        let stands = self.cliques[clique] & self.standing;
+        let made = (self.cliques[clique] & spots & !stands).count_ones();
+        let gone = made.saturating_sub(u32::from(stands == 0));
+        self.work(made, gone)
+    }
+
+    /// Seconds of driver work for so many creates and destroys.
+    pub(super) fn work(&self, creates: u32, destroys: u32) -> f64 {
+        f64::from(creates) * self.create + f64::from(destroys) * self.destroy
     }
 }
 
@@ -209,13 +230,11 @@ fn grow_cliques(conflicts: &[Spots], clique: Spots, more: Spots, seen: Spots, fo
 }
 
 /// Exchanges of two blocks of one GPU's grid, or of two GPUs, that map slots to slots and states to states.
-fn swaps(load: &Workload, spots: &[Spot]) -> Vec<Vec<usize>> {
+fn swaps(gpus: &[Gpu<'_>], spots: &[Spot]) -> Vec<Vec<usize>> {
     let mut found = Vec::new();
-    for (gpu, of) in load.gpus.iter().enumerate() {
-        let same = |other: usize| {
-            load.gpus[other].kind == of.kind && Arc::ptr_eq(&load.gpus[other].table, &of.table)
-        };
-        if let Some(next) = (gpu + 1..load.gpus.len()).find(|&other| same(other)) {
+    for (gpu, of) in gpus.iter().enumerate() {
+        let same = |other: usize| gpus[other].kind == of.kind && std::ptr::eq(gpus[other].table, of.table);
+        if let Some(next) = (gpu + 1..gpus.len()).find(|&other| same(other)) {
             let other = |spot: &Spot| match spot.gpu {
                 on if on == gpu => Spot { gpu: next, ..*spot },
                 on if on == next => Spot { gpu, ..*spot },
@@ -238,7 +257,7 @@ fn swaps(load: &Workload, spots: &[Spot]) -> Vec<Vec<usize>> {
                     };
                     let image = |spot: &Spot| exchanged(spot, gpu, unit);
                     let swap = images(spots, image);
-                    found.extend(swap.filter(|_| keeps_states(&of.table, gpu, spots, image)));
+                    found.extend(swap.filter(|_| keeps_states(of.table, gpu, spots, image)));
                 }
             }
         }

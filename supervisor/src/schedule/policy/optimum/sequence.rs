@@ -10,14 +10,15 @@
 //! - two creates of slots that no later one needs gone: the longer first; of which only the second is needed gone: that
 //!   first, if the other may well end late.
 
-use super::CLOSE;
 use super::floor::{Floor, Spots, bits};
-use crate::layout::{StateIndex, Table};
+use super::{CLOSE, Place};
+use crate::layout::StateIndex;
 
 /// The search for one GPU.
 #[derive(Debug)]
 pub(super) struct Sequence<'a> {
     floor: &'a Floor,
+    gpu: usize,
     /// Jobs yet to run on each spot, one bit each.
     left: Vec<u16>,
     /// Their seconds.
@@ -30,8 +31,22 @@ pub(super) struct Sequence<'a> {
     enough: f64,
     best: f64,
     found: Option<f64>,
+    /// The steps to this node, and those of the best schedule.
+    path: Vec<Step>,
+    plan: Vec<Step>,
     nodes: u64,
     limit: u64,
+}
+
+/// What is done to a spot.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// It stands at the start, and these jobs run there.
+    Take { spot: usize, jobs: u16 },
+    /// It is created, and these jobs run there.
+    Create { spot: usize, jobs: u16 },
+    /// It goes when its jobs have ended.
+    Destroy { spot: usize },
 }
 
 /// The driver and what stands.
@@ -86,10 +101,11 @@ impl<'a> Sequence<'a> {
         let own: Spots = own.fold(0, |set, (spot, _)| set | 1 << spot);
         Self {
             floor,
+            gpu,
             left,
             load,
             seconds,
-            release: vec![0.0; floor.spots.len()],
+            release: floor.release.clone(),
             cliques: floor
                 .cliques
                 .iter()
@@ -99,6 +115,8 @@ impl<'a> Sequence<'a> {
             enough,
             best,
             found: None,
+            path: Vec::new(),
+            plan: Vec::new(),
             nodes: 0,
             limit,
         }
@@ -107,15 +125,98 @@ impl<'a> Sequence<'a> {
     /// The least end before `best`, if there is one.
     pub(super) fn run(&mut self) -> Option<f64> {
         let waiting = (0..self.left.len()).filter(|&spot| self.left[spot] != 0);
+        let own = (0..self.left.len()).filter(|&spot| self.floor.spots[spot].gpu == self.gpu);
+        let standing = own.fold(0, |set, spot| set | 1 << spot) & self.floor.standing;
+        let (state, driver) = self.floor.roots[self.gpu];
         let root = Node {
-            state: Table::EMPTY,
-            standing: 0,
+            state,
+            standing,
             waiting: waiting.fold(0, |set, spot| set | 1 << spot),
-            driver: 0.0,
-            end: 0.0,
+            driver,
+            end: bits(standing).map(|spot| self.release[spot]).fold(0.0, f64::max),
         };
-        self.descend(root, Last::None);
+        self.take(root, standing & root.waiting);
         self.found
+    }
+
+    /// Chooses the jobs that run on each spot of `spots`, all of them standing, before it goes.
+    fn take(&mut self, node: Node, spots: Spots) {
+        let Some(spot) = bits(spots).next() else {
+            return self.descend(node, Last::None);
+        };
+        let (jobs, load, release) = (self.left[spot], self.load[spot], self.release[spot]);
+        let others = node.waiting & !(1 << spot);
+        let mut part = jobs;
+        loop {
+            let now = self.seconds_of(part);
+            let whole = part == jobs;
+            self.left[spot] = jobs & !part;
+            self.load[spot] = if whole { 0.0 } else { load - now };
+            self.release[spot] = release + now;
+            let next = Node {
+                waiting: if whole { others } else { node.waiting },
+                end: node.end.max(release + now),
+                ..node
+            };
+            self.path.push(Step::Take { spot, jobs: part });
+            self.take(next, spots & (spots - 1));
+            self.path.pop();
+            (self.left[spot], self.load[spot], self.release[spot]) = (jobs, load, release);
+            if part == 0 || others & self.floor.blocks[spot] == 0 || self.best <= self.enough + CLOSE {
+                return;
+            }
+            part = (part - 1) & jobs;
+        }
+    }
+
+    fn seconds_of(&self, jobs: u16) -> f64 {
+        let of = self
+            .seconds
+            .iter()
+            .enumerate()
+            .filter(|(job, _)| jobs >> job & 1 == 1);
+        of.map(|(_, seconds)| seconds).sum()
+    }
+
+    /// The places of this GPU's jobs in the schedule found. Of jobs that follow one another on a slice the shortest comes first.
+    pub(super) fn tell(&self, places: &mut [Place]) {
+        let mut driver = self.floor.roots[self.gpu].1;
+        let mut release = self.floor.release.clone();
+        // Nothing that has to wait for a job has come before.
+        let mut at_once = true;
+        for step in &self.plan {
+            let (spot, jobs) = match *step {
+                Step::Destroy { spot } => {
+                    at_once &= release[spot] <= 0.0;
+                    driver = driver.max(release[spot]) + self.floor.destroy;
+                    continue;
+                }
+                Step::Create { spot, jobs } => {
+                    driver += self.floor.create;
+                    release[spot] = driver;
+                    (spot, jobs)
+                }
+                Step::Take { spot, jobs } => (spot, jobs),
+            };
+            let mut first = match step {
+                Step::Take { .. } => release[spot] <= 0.0,
+                _ => at_once,
+            };
+            let mut order: Vec<usize> = (0..self.seconds.len())
+                .filter(|job| jobs >> job & 1 == 1)
+                .collect();
+            order.sort_by(|&a, &b| self.seconds[a].total_cmp(&self.seconds[b]).then(a.cmp(&b)));
+            for job in order {
+                places[job] = Place {
+                    gpu: self.gpu,
+                    slot: self.floor.spots[spot].slot,
+                    begin: release[spot],
+                    at_once: first,
+                };
+                release[spot] += self.seconds[job];
+                first = false;
+            }
+        }
     }
 
     pub(super) fn nodes(&self) -> u64 {
@@ -135,7 +236,8 @@ impl<'a> Sequence<'a> {
                 continue;
             }
             let loads: f64 = bits(open).map(|spot| self.load[spot]).sum();
-            let rest = loads + floor.overhead(open.count_ones());
+            let count_open = open.count_ones();
+            let rest = loads + floor.work(count_open, count_open - 1);
             // At most one of a clique stands.
             let begin = match bits(node.standing & clique).next() {
                 Some(spot) => node.driver.max(self.release[spot]) + floor.destroy,
@@ -167,6 +269,7 @@ impl<'a> Sequence<'a> {
         if node.waiting == 0 {
             self.best = node.end;
             self.found = Some(node.end);
+            self.plan.clone_from(&self.path);
             return;
         }
         let mut tries: Vec<(f64, usize)> = bits(node.waiting & !node.standing)
@@ -217,10 +320,7 @@ impl<'a> Sequence<'a> {
         let crowded = others & floor.blocks[spot] != 0;
         let mut part = jobs;
         while part != 0 {
-            let now: f64 = (0..self.seconds.len())
-                .filter(|job| part >> job & 1 == 1)
-                .map(|job| self.seconds[job])
-                .sum();
+            let now = self.seconds_of(part);
             let whole = part == jobs;
             if !self.is_exchanged(node, last, spot, now, others, whole) {
                 let driver = node.driver + floor.create;
@@ -234,7 +334,9 @@ impl<'a> Sequence<'a> {
                     driver,
                     end: node.end.max(driver + now),
                 };
+                self.path.push(Step::Create { spot, jobs: part });
                 self.descend(next, Last::Create { spot, load: now });
+                self.path.pop();
                 self.release[spot] = release;
                 (self.left[spot], self.load[spot]) = (jobs, load);
             }
@@ -293,6 +395,7 @@ impl<'a> Sequence<'a> {
             driver: node.driver.max(release) + floor.destroy,
             ..*node
         };
+        self.path.push(Step::Destroy { spot });
         self.descend(
             next,
             Last::Destroy {
@@ -301,5 +404,6 @@ impl<'a> Sequence<'a> {
                 before: node.state,
             },
         );
+        self.path.pop();
     }
 }
