@@ -109,7 +109,7 @@ impl Wanted {
             let named = std::env::var("MIGM_POLICY").ok().filter(|name| !name.is_empty());
             let usual = match named {
                 Some(named) => named.parse()?,
-                None if self.for_batch => PolicyName::Migm,
+                None if self.for_batch => PolicyName::default(),
                 None => PolicyName::SchemeB,
             };
             self.policy = Some(usual.to_string());
@@ -131,7 +131,8 @@ impl Wanted {
                     name.push_str(&format!("-{scale}").replace('.', "_"));
                 }
                 if let Some(policy) = &self.policy {
-                    name.push_str(&format!("-{policy}"));
+                    // The folder beside it comes into `LD_LIBRARY_PATH`, where a colon would end its name.
+                    name.push_str(&format!("-{policy}").replace(':', "_"));
                 }
                 vec![private_socket().with_file_name(name + ".sock")]
             }

@@ -111,7 +111,7 @@ impl World {
     }
 
     /// The bill of each user is the sum over all that his jobs have held, faded.
-    pub(super) fn check_bills(&self) {
+    pub(in crate::schedule) fn check_bills(&self) {
         let (at, used) = self.scheduler.used();
         let tau = HALF_LIFE_S / std::f64::consts::LN_2;
         for user in 0..3 {
@@ -141,7 +141,10 @@ impl World {
             }
         }
         if !self.speaks {
-            let arrived: Vec<JobId> = self.waiting.iter().copied().collect();
+            let mut arrived: Vec<JobId> = self.waiting.iter().copied().collect();
+            if !self.decides {
+                arrived.sort_by_key(|job| self.in_lane(*job));
+            }
             assert_eq!(queue, arrived, "one user's jobs are in order of arrival");
         }
     }
