@@ -5,14 +5,15 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+use crate::daemon::config::Told;
 use crate::daemon::error::DaemonError;
 use crate::daemon::{self, Options};
-use crate::schedule::PolicyName;
+use crate::schedule::{PolicyName, QueueOrder};
 
 /// Serve jobs: make and reshape slices, watch memory, move jobs in time.
 #[derive(Args, Clone, Debug)]
 pub struct SupervisorArgs {
-    /// Configuration file (TOML).
+    /// Configuration file (TOML). SIGHUP has it read again: its policy and order count at once.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Serve simulated GPUs of this model, such as a100-40gb or a100-40gb:2.
@@ -31,6 +32,10 @@ pub struct SupervisorArgs {
     /// [default: the configuration's, else migm].
     #[arg(long, value_name = "POLICY", value_parser = str::parse::<PolicyName>)]
     policy: Option<PolicyName>,
+    /// In which order migm takes the jobs that wait: free, or fifo (in order of arrival)
+    /// [default: the configuration's, else free].
+    #[arg(long, value_name = "ORDER", value_parser = str::parse::<QueueOrder>)]
+    order: Option<QueueOrder>,
 }
 
 fn time_scale(text: &str) -> Result<f64, String> {
@@ -59,7 +64,10 @@ pub fn run(args: SupervisorArgs) -> Result<ExitCode, DaemonError> {
         socket: args.socket,
         private: args.private,
         time_scale: args.time_scale,
-        policy: args.policy,
+        told: Told {
+            policy: args.policy,
+            order: args.order,
+        },
     })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -449,6 +449,18 @@ mod tests {
         assert_eq!(looking.any_places(), names);
     }
 
+    /// A colon in the name of the folder beside the socket cut `LD_LIBRARY_PATH` in two: no program found the driver.
+    #[test]
+    fn the_place_of_a_static_layout_has_no_colon() {
+        let wanted = Wanted {
+            sim: Some("a100-40gb:2".into()),
+            policy: Some("static:4g+3g".into()),
+            ..Wanted::default()
+        };
+        let name = wanted.places()[0].file_name().unwrap().to_owned();
+        assert_eq!(name, "sim-a100-40gbx2-static_4g+3g.sock");
+    }
+
     #[test]
     fn a_simulated_gpu_has_a_socket_of_its_own() {
         let wanted = Wanted {

@@ -20,6 +20,7 @@ use super::error::DaemonError;
 use super::facts::Carried;
 use super::process::ProcessId;
 use crate::control::{After, AttemptRecord, Figures, Grant, JobState, Submission};
+use crate::schedule::PolicyName;
 
 /// The version that this build writes and reads.
 pub const VERSION: u32 = 1;
@@ -161,6 +162,9 @@ pub struct BatchRecord {
     pub name: String,
     /// Whose it is.
     pub uid: u32,
+    /// The policy that is to serve while it goes on, where it has named one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<PolicyName>,
     /// Jobs in order of submission.
     pub jobs: Vec<JobId>,
     /// When it started; monotonic seconds.

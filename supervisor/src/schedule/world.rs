@@ -552,9 +552,9 @@ impl World {
     }
 }
 
-/// A policy by number.
+/// A policy by number: one of [`POLICIES`], or the static layout behind them.
 pub(super) fn policy(which: u8) -> (PolicyName, policy::Choice) {
-    const NAMES: [&str; POLICIES as usize] = [
+    const NAMES: [&str; POLICIES as usize + 1] = [
         "scheme-b",
         "sequential",
         "migm",

@@ -39,8 +39,8 @@ pub(in crate::schedule) enum Turn {
     },
 }
 
-/// Policies that a run may change to.
-pub(in crate::schedule) const POLICIES: u8 = 10;
+/// Policies that a run may change to. A static layout is none of them: what stands on its places may never go.
+pub(in crate::schedule) const POLICIES: u8 = 9;
 
 #[derive(Clone, Debug)]
 pub(in crate::schedule) struct Arrival {
