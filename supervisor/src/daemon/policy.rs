@@ -242,11 +242,11 @@ mod tests {
         owner.request(peer, request, None, 1.0);
         owner.follow_policy(1.0);
         let (_, outputs) = owner.settle().unwrap();
-        let replies = outputs.into_iter().filter_map(|output| match output {
+        let mut replies = outputs.into_iter().filter_map(|output| match output {
             Output::Reply(to, reply) if to == peer => Some(*reply),
             _ => None,
         });
-        replies.last().expect("an answer")
+        replies.next_back().expect("an answer")
     }
 
     fn open(owner: &mut Owner, peer: Peer, policy: &str) -> Result<BatchId, String> {
