@@ -7,7 +7,7 @@ use migm_shared::ids::{Incarnation, JobId};
 use migm_shared::units::GIB;
 use proptest::prelude::*;
 
-use super::world::{MACHINES, POLICIES, World, play, policy, turn_or_policy};
+use super::world::{MACHINES, POLICIES, Turn, World, play, policy, turn_or_policy};
 use super::*;
 use crate::layout::samples;
 
@@ -89,6 +89,32 @@ fn who_is_refused_by_one_policy_has_his_place_under_the_next() {
     assert_eq!(scheduler.queue(), [2, 4, 3].map(JobId));
 }
 
+/// One that was served before its turn by a decider goes on behind the first, for which a slice is being made.
+#[test]
+fn who_overtook_under_a_decider_goes_on_behind_who_has_a_slice_kept() {
+    let arrive = |gib| {
+        Turn::Arrive(super::world::Arrival {
+            gib,
+            work: 1,
+            kept: false,
+            known: false,
+            terms: Terms::default(),
+        })
+    };
+    let turns = [
+        Turn::Policy { which: 2 },
+        arrive(20),
+        arrive(0),
+        Turn::Answer { which: 1, how: 0 },
+        Turn::Policy { which: 0 },
+        Turn::End {
+            which: 0,
+            again: Some(0),
+        },
+    ];
+    play(scheduler(0), 3, false, &turns);
+}
+
 /// A slice that is being made for a job when the policy changes is neither lost nor made twice.
 #[test]
 fn a_slice_under_way_serves_whoever_comes_first_by_the_next_policy() {
@@ -139,4 +165,45 @@ fn use_is_charged_over_a_change() {
     world.check_bills();
     let (_, used) = world.scheduler.used();
     assert!(used[&1] > 20.0, "{used:?}");
+}
+
+/// A process that waits for more of a soft slice is answered, whatever the policy is by then.
+#[test]
+fn a_lease_grows_over_a_change() {
+    const GPU: GpuIndex = GpuIndex(0);
+    for (first, next) in [(0, 6), (6, 0), (2, 3)] {
+        let mut scheduler = scheduler(first);
+        let cut = soft::Cut {
+            first: 4 * GIB,
+            grain: GIB,
+            grows: true,
+        };
+        scheduler.step(0.0, Event::SoftGpu { gpu: GPU, cut });
+        let asked = arrive(&mut scheduler, 1, 4);
+        assert_eq!(asked, [Action::Look { gpu: GPU }]);
+        let room = Some(soft::Room {
+            now: 40 * GIB,
+            most: 40 * GIB,
+        });
+        let granted = scheduler.step(0.6, Event::Room { gpu: GPU, room });
+        assert!(
+            matches!(
+                granted[..],
+                [Action::Lease { .. }, Action::Grant { job: JobId(1), .. }]
+            ),
+            "{granted:?}"
+        );
+        let job = JobId(1);
+        let device_bytes = 6 * GIB;
+        let need = Need { device_bytes };
+        let asked = scheduler.step(0.7, Event::Raise { job, need });
+        assert_eq!(asked, [Action::Look { gpu: GPU }]);
+        let changed = change(&mut scheduler, next);
+        assert!(changed.is_empty(), "{first} to {next}: {changed:?}");
+        let grown = scheduler.step(1.1, Event::Room { gpu: GPU, room });
+        assert!(
+            matches!(grown[..], [Action::Grow { job: JobId(1), memory, .. }] if memory >= 6 * GIB),
+            "{first} to {next}: {grown:?}"
+        );
+    }
 }
