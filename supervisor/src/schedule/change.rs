@@ -2,8 +2,8 @@
 //!
 //! 1. What the former policy kept for jobs that wait is kept no longer: slices that stand are idle, slices under way are made
 //!    for nobody yet. Whoever is on his way out of a slice goes on, and waits again.
-//! 2. The GPUs, what stands on them and what the driver has refused there, who runs where, the queue with all its places, terms
-//!    and shares stay as they are: the policy is all that changes.
+//! 2. The GPUs and what stands on them, who runs where, the queue with all its places, terms
+//!    and shares stay as they are. What the driver has refused is asked for again where it is wanted, as after a restart.
 //! 3. One that serves in order serves at once; one that decides does so at the next [`Event::Settled`](super::Event::Settled),
 //!    when it has been told what is known of the jobs.
 
@@ -36,6 +36,7 @@ impl Scheduler {
             return;
         }
         self.keep_nothing();
+        self.gpus.values_mut().for_each(super::gpu::Gpu::ask_again);
         let before = self.planned.take();
         self.policy = policy.unwrap_or_default();
         self.planned = decider.map(|decider| Planned::in_place_of(before, decider));
@@ -86,7 +87,6 @@ impl Scheduler {
 
     /// What jobs want counts by the slices that a policy gives them, and deciders do not count it.
     fn learn_demand_anew(&mut self) {
-        self.gpus.values_mut().for_each(|gpu| gpu.offered = None);
         self.kinds.iter_mut().for_each(super::worth::Kind::forget_demand);
         for waiting in self.queue.values() {
             let (wish, whole) = (self.terms.wish(waiting.job), self.policy == Policy::Sequential);

@@ -115,6 +115,32 @@ fn who_overtook_under_a_decider_goes_on_behind_who_has_a_slice_kept() {
     play(scheduler(0), 3, false, &turns);
 }
 
+/// `far` met a GPU from whose table a refusal had taken a step, planned nothing, and all waited for ever.
+#[test]
+fn what_was_refused_under_one_policy_is_no_wall_for_the_next() {
+    let arrive = |gib| {
+        Turn::Arrive(super::world::Arrival {
+            gib,
+            work: 1,
+            kept: false,
+            known: false,
+            terms: Terms::default(),
+        })
+    };
+    for next in 0..POLICIES {
+        let refused = Turn::Answer { which: 0, how: 241 };
+        let turns = [
+            arrive(12),
+            Turn::Policy { which: 1 },
+            refused,
+            arrive(20),
+            arrive(20),
+            Turn::Policy { which: next },
+        ];
+        play(scheduler(0), 2, false, &turns);
+    }
+}
+
 /// A slice that is being made for a job when the policy changes is neither lost nor made twice.
 #[test]
 fn a_slice_under_way_serves_whoever_comes_first_by_the_next_policy() {
