@@ -90,13 +90,14 @@ impl Planned {
         }
     }
 
-    /// What was known is known to the next decider too; what was promised is not.
+    /// What was known is known to the next decider too; what was promised or refused is not.
     pub(super) fn in_place_of(before: Option<Self>, decider: Box<dyn Decider>) -> Self {
         match before {
             None => Self::new(decider),
             Some(before) => Self {
                 decider,
                 seats: BTreeMap::new(),
+                refused: BTreeSet::new(),
                 changed: true,
                 ..before
             },
