@@ -115,6 +115,25 @@ fn a_batch_is_close_to_its_bound_and_far_ahead_of_sequential() {
 }
 
 #[test]
+fn an_order_in_the_name_is_that_of_the_option_and_both_can_be_compared() {
+    let text = trace(30, 40.0);
+    let gpu = ["--gpu", "a100-40gb:2", "--moves", "off"];
+    let run = |more: &[&str]| simulate(&text, &[&gpu[..], more].concat());
+    let both = run(&["--policy", "migm,migm:fifo,best-static"]);
+    let told = run(&["--policy", "migm", "--order", "fifo"]);
+    for key in ["makespan_s", "mean_jct_s", "max_slowdown"] {
+        assert_eq!(
+            figure(&both, "migm:fifo", key),
+            figure(&told, "migm", key),
+            "{key}"
+        );
+    }
+    let jct = |policy: &str| figure(&both, policy, "mean_jct_s");
+    assert_ne!(jct("migm"), jct("migm:fifo"));
+    assert!(jct("migm:fifo") <= jct("best-static"), "{both}");
+}
+
+#[test]
 fn a_small_batch_is_held_against_its_optimum() {
     let policies = "sequential,scheme-b,far,migm";
     // Whoever moves running jobs with their work may be faster than the optimum without moves.

@@ -7,6 +7,7 @@ mod ends;
 mod loaded;
 mod moves;
 mod peer;
+mod policy;
 mod service;
 mod strangers;
 

@@ -154,6 +154,10 @@ impl Daemon {
         command.stdin(Stdio::null()).output().unwrap()
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
+    }
+
     pub fn kill(&mut self) {
         let mut child = self.child.take().unwrap();
         child.kill().unwrap();

@@ -10,7 +10,7 @@ use crate::job::JobError;
 use crate::job::batch::{self, BatchError, BatchOptions, BatchSpec, Output};
 use crate::report::progress::Progress;
 use crate::report::{BatchReport, all_done, table};
-use crate::schedule::PolicyName;
+use crate::schedule::{PolicyName, QueueOrder};
 
 /// Run the jobs of a TOML file, and report time, energy and memory
 #[derive(Debug, clap::Args)]
@@ -27,9 +27,13 @@ pub struct Args {
     file: PathBuf,
     /// How jobs are placed: migm (what is best for all jobs together; the default where the batch starts a supervisor), scheme-b (in order, each on the
     /// tightest slice, reshaped on demand), sequential (each GPU whole, one job at a time), static:LAYOUT (as
-    /// static:4g+3g), scheme-a, far, mfi or miso
+    /// static:4g+3g), scheme-a, far, mfi or miso. A supervisor that serves by another one changes to it from the batch's start to its end, if
+    /// this user may have that
     #[arg(long, value_name = "P", value_parser = str::parse::<PolicyName>)]
     policy: Option<PolicyName>,
+    /// In which order migm takes the jobs that wait: free, or fifo (in order of arrival)
+    #[arg(long, value_name = "O", value_parser = str::parse::<QueueOrder>)]
+    order: Option<QueueOrder>,
     /// Run on a simulated GPU: a model such as a100-40gb, with :N for several
     #[arg(long, value_name = "G[:N]")]
     sim: Option<String>,
@@ -50,7 +54,14 @@ pub(super) fn scale(given: &str) -> Result<f64, String> {
 }
 
 pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
-    if args.policy == Some(PolicyName::BestStatic) {
+    let policy = match (args.policy, args.order) {
+        (policy, Some(order)) => {
+            let named = policy.unwrap_or_default().with_order(order);
+            Some(named.map_err(Failure::input)?)
+        }
+        (policy, None) => policy,
+    };
+    if policy == Some(PolicyName::BestStatic) {
         return Err(Failure::input(DaemonError::Unsearched));
     }
     let spec = BatchSpec::read(&args.file).map_err(Failure::input)?;
@@ -61,7 +72,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
         wanted: Wanted {
             sim: args.sim,
             time_scale: args.time_scale,
-            policy: args.policy.map(|policy| policy.to_string()),
+            policy: policy.map(|policy| policy.to_string()),
             for_batch: true,
             ..Wanted::default()
         },
@@ -93,7 +104,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
 pub(super) fn failure(error: BatchError) -> Failure {
     let code = match &error {
         BatchError::Job(JobError::Start(start)) if start.is_bad_input() => exit::BAD_INPUT,
-        BatchError::OtherPolicy { .. } => exit::BAD_INPUT,
+        BatchError::Policy(_) => exit::BAD_INPUT,
         BatchError::Job(JobError::Start(_) | JobError::Client(_)) => exit::NO_GPU,
         _ => exit::FAILED,
     };

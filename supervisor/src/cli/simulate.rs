@@ -14,7 +14,7 @@ use crate::node::Node;
 use crate::node::sim::{SimulatedGpu, objects};
 use crate::report::gantt;
 use crate::report::simulation::{PolicyLine, SimulationReport, table};
-use crate::schedule::{Terms, Wish};
+use crate::schedule::{QueueOrder, Terms, Wish};
 use crate::whatif::parameters::Power;
 use crate::whatif::tables::{self, MemoryTable, Row, Speeds};
 use crate::whatif::{Before, Gpu, Job, Memory, Run, Settings, Workload, bounds, optimum, simulate};
@@ -42,7 +42,7 @@ pub struct Args {
         default_value = "a100-40gb"
     )]
     gpu: Vec<String>,
-    /// Policies: sequential, static:LAYOUT (as static:4g+3g), best-static, scheme-a, scheme-b, far, mfi, miso, migm
+    /// Policies: sequential, static:LAYOUT (as static:4g+3g), best-static, scheme-a, scheme-b, far, mfi, miso, migm, migm:fifo
     #[arg(
         long,
         value_name = "P,...",
@@ -77,9 +77,9 @@ pub struct Args {
     /// Whether a move keeps the work done so far
     #[arg(long, value_name = "W", value_parser = ["kept", "lost"], default_value = "kept")]
     work: String,
-    /// Whether jobs are taken in order of arrival
-    #[arg(long, value_name = "O", value_parser = ["free", "fifo"], default_value = "free")]
-    order: String,
+    /// In which order migm takes the jobs that wait: free, or fifo (in order of arrival), as migm:fifo does
+    #[arg(long, value_name = "O", value_parser = str::parse::<QueueOrder>, default_value = "free")]
+    order: QueueOrder,
     /// Draw the last policy's run as one HTML file
     #[arg(long, value_name = "FILE.html")]
     gantt: Option<PathBuf>,
@@ -100,7 +100,7 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
         create: args.create_cost.map_or(defaults.create, |cost| cost.0),
         destroy: args.destroy_cost.map_or(defaults.destroy, |cost| cost.0),
         work_kept: args.work == "kept",
-        fifo: args.order == "fifo",
+        fifo: args.order == QueueOrder::Fifo,
         ..defaults
     };
     // All names before the first run: a wrong one changes nothing.

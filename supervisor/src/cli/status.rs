@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Failure, print_json, print_text};
 use crate::control::client::{Client, ClientError};
 use crate::control::start::Wanted;
-use crate::control::{NodeStatus, Reply, Request};
+use crate::control::{NodeStatus, PolicyStatus, Reply, Request};
 use crate::report::picture::Style;
 use crate::report::status::{StatusDocument, text};
 
@@ -24,22 +24,22 @@ pub struct Args {
 }
 
 pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
-    let (node, grids) = ask(args.sim).map_err(|error| match error {
+    let (node, grids, policy) = ask(args.sim).map_err(|error| match error {
         ClientError::NoSupervisor(_) => Failure::no_gpu(format_args!(
             "{error}; `migm run` starts one for its job, `migm supervisor` one that stays"
         )),
         error => Failure::no_gpu(error),
     })?;
     if args.json {
-        print_json(&StatusDocument::new(&node))?;
+        print_json(&StatusDocument::new(&node, policy.as_ref()))?;
     } else {
-        print_text(&text(&node, &grids, Style::of_stdout()))?;
+        print_text(&text(&node, &grids, policy.as_ref(), Style::of_stdout()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The status, and the grids to draw it on. An older supervisor does not know them, and hangs up.
-fn ask(sim: Option<String>) -> Result<(NodeStatus, Vec<u32>), ClientError> {
+/// The status, the grids to draw it on, and the policy. An older supervisor does not know these, and hangs up.
+fn ask(sim: Option<String>) -> Result<(NodeStatus, Vec<u32>, Option<PolicyStatus>), ClientError> {
     let wanted = Wanted {
         sim,
         ..Wanted::default()
@@ -53,5 +53,9 @@ fn ask(sim: Option<String>) -> Result<(NodeStatus, Vec<u32>), ClientError> {
         Reply::Grids(grids) => Some(grids),
         _ => None,
     });
-    Ok((node, grids.unwrap_or_default()))
+    let policy = client.ask(&Request::Policy, LIMIT, |reply| match reply {
+        Reply::Policy(policy) => Some(policy),
+        _ => None,
+    });
+    Ok((node, grids.unwrap_or_default(), policy.ok()))
 }

@@ -5,16 +5,18 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+use crate::daemon::config::Told;
 use crate::daemon::error::DaemonError;
 use crate::daemon::{self, Options};
-use crate::schedule::PolicyName;
+use crate::schedule::{PolicyName, QueueOrder};
 
 /// Serve jobs as a daemon: make slices, watch memory, move jobs
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Without a service, the first `migm run` starts a private supervisor, which ends after the last.")]
 pub struct SupervisorArgs {
-    /// Configuration file (TOML); docs/configuration.md lists its keys.
+    /// Configuration file (TOML); docs/configuration.md lists its keys. SIGHUP has it read again: its policy and order
+    /// count at once.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Serve simulated GPUs of this model, such as a100-40gb or a100-40gb:2.
@@ -33,6 +35,10 @@ pub struct SupervisorArgs {
     /// [default: the configuration's, else migm].
     #[arg(long, value_name = "POLICY", value_parser = str::parse::<PolicyName>)]
     policy: Option<PolicyName>,
+    /// In which order migm takes the jobs that wait: free, or fifo (in order of arrival)
+    /// [default: the configuration's, else free].
+    #[arg(long, value_name = "ORDER", value_parser = str::parse::<QueueOrder>)]
+    order: Option<QueueOrder>,
 }
 
 fn time_scale(text: &str) -> Result<f64, String> {
@@ -61,7 +67,10 @@ pub fn run(args: SupervisorArgs) -> Result<ExitCode, DaemonError> {
         socket: args.socket,
         private: args.private,
         time_scale: args.time_scale,
-        policy: args.policy,
+        told: Told {
+            policy: args.policy,
+            order: args.order,
+        },
     })?;
     Ok(ExitCode::SUCCESS)
 }

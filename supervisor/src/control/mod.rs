@@ -272,6 +272,15 @@ pub enum Request {
         /// Which.
         array: JobId,
     },
+    /// As [`OpenBatch`](Self::OpenBatch), with the policy that is to serve from the batch's start until it is over.
+    OpenBatchBy {
+        /// Name for people.
+        name: String,
+        /// As `--policy` takes it.
+        policy: String,
+    },
+    /// Which policy serves.
+    Policy,
 }
 
 impl Message for Request {
@@ -348,6 +357,8 @@ pub enum Reply {
         /// Nobody has been told that there is such a job: nothing of it is to be kept.
         unheard: bool,
     },
+    /// The answer to [`Request::Policy`].
+    Policy(PolicyStatus),
 }
 
 impl Message for Reply {
@@ -488,6 +499,17 @@ pub struct NodeStatus {
     pub time_scale: f64,
     /// Pid of the supervisor.
     pub supervisor: u32,
+}
+
+/// Which policy serves. Names are as `--policy` takes them.
+#[derive(Clone, Debug, Default, PartialEq, Encode, Decode)]
+pub struct PolicyStatus {
+    /// The one that serves now.
+    pub policy: String,
+    /// The batch that has asked for it; `None` where it is the supervisor's own.
+    pub batch: Option<BatchId>,
+    /// The supervisor's own, which serves after that batch.
+    pub own: String,
 }
 
 /// A batch at its end. Wall seconds; NVML joules.

@@ -112,7 +112,7 @@ impl Wanted {
             let named = std::env::var("MIGM_POLICY").ok().filter(|name| !name.is_empty());
             let usual = match named {
                 Some(named) => named.parse()?,
-                None if self.for_batch => PolicyName::Migm,
+                None if self.for_batch => PolicyName::default(),
                 None => PolicyName::SchemeB,
             };
             self.policy = Some(usual.to_string());
@@ -134,7 +134,8 @@ impl Wanted {
                     name.push_str(&format!("-{scale}").replace('.', "_"));
                 }
                 if let Some(policy) = &self.policy {
-                    name.push_str(&format!("-{policy}"));
+                    // The folder beside it comes into `LD_LIBRARY_PATH`, where a colon would end its name.
+                    name.push_str(&format!("-{policy}").replace(':', "_"));
                 }
                 vec![private_socket().with_file_name(name + ".sock")]
             }
@@ -467,6 +468,18 @@ mod tests {
         };
         let names = ["sim-a100-40gb.sock", "a.sock", "b.sock"].map(place);
         assert_eq!(looking.any_places(), names);
+    }
+
+    /// A colon in the name of the folder beside the socket cut `LD_LIBRARY_PATH` in two: no program found the driver.
+    #[test]
+    fn the_place_of_a_static_layout_has_no_colon() {
+        let wanted = Wanted {
+            sim: Some("a100-40gb:2".into()),
+            policy: Some("static:4g+3g".into()),
+            ..Wanted::default()
+        };
+        let name = wanted.places()[0].file_name().unwrap().to_owned();
+        assert_eq!(name, "sim-a100-40gbx2-static_4g+3g.sock");
     }
 
     #[test]

@@ -53,6 +53,7 @@ impl Owner {
                 reason,
             } => self.order_move(job, for_speed, reason, now),
             Action::Refuse { job, reason } if self.waits_for_a_gpu(job, &reason) => {}
+            Action::Refuse { job, reason } if self.waits_for_own_policy(job, &reason) => {}
             Action::Refuse { job, mut reason } => {
                 let takes_existing = |job: &Job| job.submission.use_existing;
                 if let Some(forbidden) = &self.forbidden
@@ -62,6 +63,7 @@ impl Owner {
                     reason = format!("{reason}; {forbidden}");
                 }
                 self.give_up(job, reason, now);
+                events.push_back(Event::Withdrawn { job });
             }
         }
     }

@@ -6,6 +6,7 @@ use super::job::{Job, Peer};
 use super::machine::Moment;
 use super::state::BatchRecord;
 use crate::control::{BatchSummary, JobStatus, Outcome};
+use crate::schedule::PolicyName;
 
 /// One batch.
 #[derive(Clone, Debug)]
@@ -16,6 +17,8 @@ pub struct Batch {
     pub name: String,
     /// Whose it is.
     pub uid: u32,
+    /// The policy that is to serve while it goes on, where it has named one.
+    pub policy: Option<PolicyName>,
     /// Who hears of its jobs.
     pub watcher: Option<Peer>,
     /// Since when nobody is there who could start it; monotonic seconds.
@@ -44,6 +47,7 @@ impl Batch {
             id,
             name,
             uid,
+            policy: None,
             watcher,
             alone_since: None,
             jobs: Vec::new(),
@@ -60,6 +64,7 @@ impl Batch {
     #[must_use]
     pub fn recovered(record: BatchRecord) -> Self {
         Self {
+            policy: record.policy,
             jobs: record.jobs,
             started: record.started,
             energy_start: record.energy_start,
@@ -86,6 +91,7 @@ impl Batch {
             id: self.id,
             name: self.name.clone(),
             uid: self.uid,
+            policy: self.policy.clone(),
             jobs: Vec::new(),
             started: self.started,
             energy_start: self.energy_start,

@@ -9,13 +9,19 @@ use super::owner::Owner;
 use crate::control::{JobState, Reply};
 
 impl Owner {
-    pub(super) fn open_batch(&mut self, peer: Peer, name: String) {
+    /// `policy` is the one that is to serve in the batch's time, if it names one.
+    pub(super) fn open_batch(&mut self, peer: Peer, name: String, policy: Option<&str>) {
         let Some(client) = self.clients.get(&peer) else {
             return;
         };
+        let claim = match policy.map_or(Ok(None), |policy| self.claim(peer, policy)) {
+            Ok(claim) => claim,
+            Err(reason) => return self.refuse(peer, reason),
+        };
         let id = BatchId(self.next_batch);
         self.next_batch += 1;
-        let batch = Batch::new(id, name, client.credentials.uid, Some(peer));
+        let mut batch = Batch::new(id, name, client.credentials.uid, Some(peer));
+        batch.policy = claim;
         self.batches.insert(id, batch);
         self.dirty = true;
         self.reply(peer, Reply::BatchOpened { batch: id });
@@ -25,6 +31,9 @@ impl Owner {
         let uid = self.batches.get(&id).map(|batch| batch.uid);
         let allowed = uid.is_some_and(|uid| self.may(peer, uid));
         let reconfigurations = self.reconfigurations;
+        // While a supervisor was restarted, another may have come.
+        let claim = self.batches.get(&id).and_then(|batch| batch.policy.as_ref());
+        let claimed = claim.map_or(Ok(()), |policy| self.check_claim(policy, Some(id)));
         let Some(batch) = self.batches.get_mut(&id).filter(|_| allowed) else {
             self.refuse(peer, format!("there is no batch {id}"));
             return;
@@ -33,6 +42,9 @@ impl Owner {
             // Said again by a command whose supervisor was gone before it had answered.
             self.reply(peer, Reply::Done);
             return;
+        }
+        if let Err(reason) = claimed {
+            return self.refuse(peer, reason);
         }
         batch.started = Some(now);
         batch.reconfigurations = reconfigurations;

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::memory::Method;
 use crate::node::MigMode;
-use crate::schedule::PolicyName;
+use crate::schedule::{PolicyName, QueueOrder, UnknownPolicy};
 
 /// What an operator may set.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -24,6 +24,13 @@ pub struct Config {
     /// on demand, `sequential`, each GPU whole, or another of `migm simulate`.
     #[serde(deserialize_with = "policy")]
     pub policy: PolicyName,
+    /// In which order a policy that has the choice takes the jobs that wait: `free`, or `fifo`. Read into `policy`.
+    #[serde(deserialize_with = "order")]
+    pub order: Option<QueueOrder>,
+    /// Who may have a batch served by another policy for its time: `operator` (root and the supervisor's own user) or
+    /// `anyone`.
+    #[serde(deserialize_with = "batch_policy")]
+    pub batch_policy: BatchPolicy,
     /// How peaks are forecast: `migm`, `paper`, `paper-cumulative` or `max`.
     #[serde(deserialize_with = "method")]
     pub predictor: Method,
@@ -56,6 +63,8 @@ impl Default for Config {
             socket: None,
             state_dir: None,
             policy: PolicyName::default(),
+            order: None,
+            batch_policy: BatchPolicy::default(),
             predictor: Method::default(),
             mode: Mode::default(),
             soft_first: None,
@@ -129,6 +138,57 @@ impl FromStr for Mode {
     }
 }
 
+/// Who may have a batch served by another policy.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum BatchPolicy {
+    /// Root and the supervisor's own user.
+    #[default]
+    Operator,
+    /// Every user.
+    Anyone,
+}
+
+impl FromStr for BatchPolicy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "operator" => Ok(Self::Operator),
+            "anyone" => Ok(Self::Anyone),
+            _ => Err(format!("`{text}` is nobody; there are operator and anyone")),
+        }
+    }
+}
+
+/// What the command line says of the policy; it goes before the configuration.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Told {
+    /// With the order that goes with it, whatever the configuration's.
+    pub policy: Option<PolicyName>,
+    /// For whichever policy it is.
+    pub order: Option<QueueOrder>,
+}
+
+impl Told {
+    /// The policy to serve by.
+    ///
+    /// # Errors
+    /// It has no order to choose, and one is told.
+    pub fn policy(&self, config: &Config) -> Result<PolicyName, UnknownPolicy> {
+        let policy = self.policy.clone().unwrap_or_else(|| config.policy.clone());
+        match self.order {
+            Some(order) => policy.with_order(order),
+            None => Ok(policy),
+        }
+    }
+
+    /// Whether it says anything.
+    #[must_use]
+    pub const fn is_some(&self) -> bool {
+        self.policy.is_some() || self.order.is_some()
+    }
+}
+
 /// What a soft slice says to the multi-process service.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Mps {
@@ -178,6 +238,14 @@ pub enum ConfigError {
         column: usize,
         /// What is wrong, one line.
         said: String,
+    },
+    /// The policy has no order to choose.
+    #[error("configuration {}: order: {source}", path.display())]
+    Order {
+        /// The file.
+        path: PathBuf,
+        /// Which policy.
+        source: UnknownPolicy,
     },
     /// A figure is out of range.
     #[error("configuration {}: {field} = {value}: {wanted}", path.display())]
@@ -245,6 +313,17 @@ fn policy<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<PolicyNam
         .map_err(serde::de::Error::custom)
 }
 
+fn order<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<QueueOrder>, D::Error> {
+    let order = String::deserialize(deserializer)?.parse();
+    order.map(Some).map_err(serde::de::Error::custom)
+}
+
+fn batch_policy<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<BatchPolicy, D::Error> {
+    String::deserialize(deserializer)?
+        .parse()
+        .map_err(serde::de::Error::custom)
+}
+
 impl Config {
     /// Reads a file.
     ///
@@ -259,7 +338,7 @@ impl Config {
     }
 
     fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
-        let config: Self = toml::from_str(text).map_err(|error| {
+        let mut config: Self = toml::from_str(text).map_err(|error| {
             let (line, column) = position(text, error.span().map_or(0, |span| span.start));
             ConfigError::Wrong {
                 path: path.to_path_buf(),
@@ -268,6 +347,11 @@ impl Config {
                 said: error.message().replace('\n', " "),
             }
         })?;
+        if let Some(order) = config.order {
+            let path = path.to_path_buf();
+            let named = config.policy.clone().with_order(order);
+            config.policy = named.map_err(|source| ConfigError::Order { path, source })?;
+        }
         let range = |field, value: String, wanted| ConfigError::Range {
             path: path.to_path_buf(),
             field,
@@ -326,6 +410,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!(config.watched_signal, Some(Signal::SIGUSR1));
+        assert_eq!(config.batch_policy, BatchPolicy::Operator);
         assert_eq!((config.grace_s, config.sample_ms), (3.0, 50));
         assert_eq!((config.mode, config.mps), (Mode::Soft, Mps::Limit));
         assert_eq!(
@@ -353,6 +438,39 @@ mod tests {
             .filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
         let listed: Vec<_> = listed.filter(|key| key.starts_with('`')).collect();
         assert_eq!(listed, keys.split(", ").collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_order_goes_with_the_policy_and_the_command_line_before_both() {
+        let read = |text: &str| Config::parse(Path::new("c"), text).unwrap();
+        let fifo = PolicyName::Migm(QueueOrder::Fifo);
+        let config = read("order = 'fifo'\nbatch_policy = 'anyone'\n");
+        assert_eq!(
+            (&config.policy, config.batch_policy),
+            (&fifo, BatchPolicy::Anyone)
+        );
+        assert_eq!(read("policy = 'migm:fifo'").policy, fifo);
+        let told = |policy: Option<&str>, order: Option<QueueOrder>| Told {
+            policy: policy.map(|name| name.parse().unwrap()),
+            order,
+        };
+        let by = |told: Told| told.policy(&config).map(|policy| policy.to_string());
+        assert_eq!(by(told(None, None)).unwrap(), "migm:fifo");
+        assert_eq!(by(told(None, Some(QueueOrder::Free))).unwrap(), "migm");
+        assert_eq!(by(told(Some("migm"), None)).unwrap(), "migm");
+        assert_eq!(by(told(Some("far"), None)).unwrap(), "far");
+        let said = by(told(Some("far"), Some(QueueOrder::Fifo))).unwrap_err();
+        assert!(
+            said.to_string()
+                .starts_with("policy far has no choice of order: ")
+        );
+        let said = refuse("policy = 'scheme-b'\norder = 'fifo'");
+        assert!(
+            said.starts_with("configuration c.toml: order: policy scheme-b has no choice"),
+            "{said}"
+        );
+        assert!(refuse("order = 'lifo'").contains("c.toml:1:9: `lifo` is no order"));
+        assert!(refuse("batch_policy = 'me'").contains("there are operator and anyone"));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use super::gpus::GpuError;
 use crate::control::paths::PathError;
 use crate::node::NodeError;
 use crate::node::sim::SimError;
+use crate::schedule::UnknownPolicy;
 
 /// See the [module](self).
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +55,9 @@ pub enum DaemonError {
         /// What is wrong with it.
         why: String,
     },
+    /// An order for a policy that has none to choose.
+    #[error(transparent)]
+    Policy(#[from] UnknownPolicy),
     /// A policy that nothing can be searched for here.
     #[error(
         "policy best-static is searched for with a workload that is known, and here jobs come as they come; \
@@ -88,6 +92,7 @@ impl DaemonError {
             Self::Config(_)
             | Self::Path(_)
             | Self::Sim(SimError::Refused { .. } | SimError::Text(_))
+            | Self::Policy(_)
             | Self::Unsearched
             | Self::StaticLayout { .. } => 2,
             Self::NoGpu | Self::OtherMode(_) | Self::Node(_) | Self::Sim(SimError::Node(_)) => 3,

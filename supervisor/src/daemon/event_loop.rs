@@ -15,6 +15,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 
+use super::config::Config;
 use super::connection::{Connection, PeerError};
 use super::error::DaemonError;
 use super::job::Peer;
@@ -56,7 +57,7 @@ pub struct Base {
 }
 
 impl Base {
-    /// Blocks the signals that end a supervisor, and opens the poll.
+    /// Blocks the signals that end a supervisor or have it read its configuration again, and opens the poll.
     ///
     /// # Errors
     /// The system refused.
@@ -64,6 +65,7 @@ impl Base {
         let mut ending = SigSet::empty();
         ending.add(Signal::SIGTERM);
         ending.add(Signal::SIGINT);
+        ending.add(Signal::SIGHUP);
         ending.thread_block()?;
         let signals = SignalFd::with_flags(&ending, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
         let poll = Poll::new()?;
@@ -177,6 +179,7 @@ impl EventLoop {
                     self.end_if_nobody_came();
                 }
             }
+            self.owner.follow_policy(now);
             self.owner.attend(now);
             if self.unread.is_empty() {
                 self.owner.decide_if_quiet(now);
@@ -224,8 +227,10 @@ impl EventLoop {
             LISTENER => self.accept(),
             SIGNALS => {
                 while let Ok(Some(signal)) = self.base.signals.read_signal() {
-                    tracing::info!(signal = signal.ssi_signo, "asked to end");
-                    self.owner.stop();
+                    if signal.ssi_signo != Signal::SIGHUP as u32 || !self.reload() {
+                        tracing::info!(signal = signal.ssi_signo, "asked to end");
+                        self.owner.stop();
+                    }
                 }
             }
             WAKER => {}
@@ -244,6 +249,23 @@ impl EventLoop {
                 }
             }
         }
+    }
+
+    /// Reads the configuration again; false where there is none to read. What is wrong with it is said to whoever looks at
+    /// the log or at the service's status, and changes nothing.
+    fn reload(&mut self) -> bool {
+        let Some(path) = self.owner.config_path() else {
+            return false;
+        };
+        let read = Config::read(path).map_err(|error| error.to_string());
+        match read.and_then(|config| self.owner.reload(config, monotonic())) {
+            Ok(()) => systemd::status("serving"),
+            Err(error) => {
+                tracing::error!(error, "the configuration is not taken; nothing changes");
+                systemd::status(&format!("configuration not taken: {error}"));
+            }
+        }
+        true
     }
 
     fn accept(&mut self) {

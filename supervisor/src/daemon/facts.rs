@@ -88,7 +88,7 @@ fn numbered(program: &impl Hash) -> u64 {
 impl Owner {
     /// Whether the policy weighs time.
     pub(super) fn plans(&self) -> bool {
-        self.settings.policy.ordered().is_none()
+        self.policy.ordered().is_none()
     }
 
     /// Tells the scheduler what is known of a job by now.

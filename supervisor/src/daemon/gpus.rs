@@ -151,6 +151,12 @@ impl PlacedGpu {
         })
     }
 
+    /// Whether jobs get instances of it.
+    #[must_use]
+    pub const fn is_cut(&self) -> bool {
+        !matches!(self.used, Use::Whole | Use::Soft)
+    }
+
     /// Turns to the use of what is there: this user may not make instances. The table then holds the
     /// instances that exist and nothing else.
     ///

@@ -226,6 +226,7 @@ mod tests {
             id: BatchId(id),
             name: "batch".into(),
             uid: 7,
+            policy: None,
             jobs: jobs.iter().copied().map(JobId).collect(),
             started: None,
             energy_start: None,

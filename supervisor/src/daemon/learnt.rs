@@ -148,7 +148,7 @@ impl Owner {
 
     /// What becomes of a job of which nothing is known.
     fn first_size_of_the_unknown(&self) -> &'static str {
-        match self.settings.policy {
+        match self.policy {
             PolicyName::SchemeB => "nothing is known of its memory: the smallest slice",
             PolicyName::Sequential => "nothing is known of its memory",
             _ => "nothing is known of its memory: any slice that is free for it",
@@ -274,7 +274,7 @@ impl Owner {
         let next = history::size(&known, self.context_cost)?;
         let gpu = &self.gpus[self.slices.get(&grant.slice)?.gpu];
         // Where the tightest slice is not what a job starts on, that is no advice.
-        if self.settings.policy != PolicyName::SchemeB || gpu.used != Use::Reshaped {
+        if self.policy != PolicyName::SchemeB || gpu.used != Use::Reshaped {
             return None;
         }
         let fit = gpu.table.tightest(next.bytes);

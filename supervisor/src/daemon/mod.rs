@@ -54,6 +54,7 @@ pub mod learnt;
 pub mod machine;
 pub mod owner;
 pub mod pace;
+mod policy;
 pub mod process;
 pub mod recover;
 mod reports;
@@ -69,7 +70,7 @@ pub mod systemd;
 pub mod tend;
 mod trouble;
 
-use config::Config;
+use config::{Config, Told};
 use error::DaemonError;
 use event_loop::{Base, EventLoop, monotonic};
 use gpus::{GpuError, PlacedGpu, Use};
@@ -93,7 +94,7 @@ pub struct Options {
     /// Wall seconds per simulated second.
     pub time_scale: Option<f64>,
     /// Instead of the configuration's.
-    pub policy: Option<PolicyName>,
+    pub told: Told,
 }
 
 /// Runs a supervisor until it is told to end, or, if private, until nobody needs it.
@@ -105,7 +106,7 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
         Some(path) => Config::read(path)?,
         None => Config::default(),
     };
-    let policy = options.policy.clone().unwrap_or_else(|| config.policy.clone());
+    let policy = options.told.policy(&config)?;
     if policy == PolicyName::BestStatic {
         return Err(DaemonError::Unsearched);
     }
@@ -147,6 +148,9 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
     let settings = Settings {
         private: options.private,
         policy: policy.clone(),
+        told: options.told.clone(),
+        shared: config.mode.shares(&policy),
+        config_path: options.config.clone(),
         interposer: sim::interposer_path().map_err(|error| error.to_string()),
         library_path: match &simulated {
             Some(_) => vec![links(&path).display().to_string()],
@@ -162,10 +166,10 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
     let sample = Duration::from_millis(settings.config.sample_ms);
     let tended = gpus.iter().map(|gpu| Tended {
         index: gpu.gpu.index,
-        cut: !matches!(gpu.used, Use::Whole | Use::Soft),
+        cut: gpu.is_cut(),
         aside: gpu.aside.is_some(),
         driver: driver.clone(),
-        shared: settings.config.mode.shares(&policy),
+        shared: settings.shared,
     });
     let machine = Machine::start(node, tended.collect(), sample, base.wake())
         .map_err(DaemonError::system("starting the threads of the GPUs"))?;

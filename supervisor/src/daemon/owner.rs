@@ -15,7 +15,7 @@ use nix::sys::signal::Signal;
 
 use super::batch::{Batch, NodeFacts};
 use super::clear::Clearing;
-use super::config::Config;
+use super::config::{Config, Told};
 use super::connection::Credentials;
 use super::costs::Costs;
 use super::error::DaemonError;
@@ -40,13 +40,19 @@ const IDLE_END: f64 = 1.0;
 /// So many seconds has the first client of a private supervisor.
 const FIRST_CLIENT: f64 = 10.0;
 
-/// What does not change while the supervisor runs.
+/// What does not change while the supervisor runs, but for what [`Owner::reload`] says.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Ends with its last client.
     pub private: bool,
-    /// How jobs are placed.
+    /// How jobs are placed while no batch asks for another way.
     pub policy: PolicyName,
+    /// What the command line says of that.
+    pub told: Told,
+    /// GPUs without instances are shared by jobs.
+    pub shared: bool,
+    /// Where the configuration is read again.
+    pub config_path: Option<PathBuf>,
     /// From the file.
     pub config: Config,
     /// Where it listens.
@@ -105,6 +111,8 @@ pub(super) struct Client {
 #[derive(Debug)]
 pub struct Owner {
     pub(super) settings: Settings,
+    /// How jobs are placed now.
+    pub(super) policy: PolicyName,
     pub(super) scheduler: Scheduler,
     pub(super) gpus: Vec<PlacedGpu>,
     pub(super) slices: BTreeMap<Incarnation, Slice>,
@@ -171,18 +179,22 @@ pub struct Owner {
 /// batches within 3 to 4 % of the bound.
 const SEARCH: u32 = 1_000;
 
-/// A fresh scheduler of the policy.
-fn scheduler(settings: &Settings, next_slice: u64) -> Scheduler {
-    let costs = Costs::new(settings.time_scale);
-    let choice = Choice {
+/// What policies that plan may do here.
+pub(super) fn choice(time_scale: f64) -> Choice {
+    let costs = Costs::new(time_scale);
+    Choice {
         fifo: false,
         moves: true,
         search: SEARCH,
         create: costs.create(),
         destroy: costs.destroy(),
-    };
+    }
+}
+
+/// A fresh scheduler of the policy.
+fn scheduler(policy: &PolicyName, time_scale: f64, next_slice: u64) -> Scheduler {
     let first = Incarnation(next_slice);
-    let named = settings.policy.scheduler(choice, first);
+    let named = policy.scheduler(choice(time_scale), first);
     // A policy that would have to be searched for is refused before there is an owner.
     named.unwrap_or_else(|| Scheduler::new(Policy::default(), first))
 }
@@ -199,7 +211,8 @@ impl Owner {
     ) -> Self {
         let soft = SoftLeases::new(&settings.config);
         let mut owner = Self {
-            scheduler: scheduler(&settings, state.next_slice),
+            policy: settings.policy.clone(),
+            scheduler: scheduler(&settings.policy, settings.time_scale, state.next_slice),
             costs: Costs::new(settings.time_scale),
             paces: Paces::default(),
             evidence: HashMap::new(),
@@ -266,6 +279,7 @@ impl Owner {
             .into_iter()
             .map(|record| (record.id, Job::recovered(record, now)))
             .collect();
+        owner.check_claims();
         let at = state.used.at.unwrap_or(now).min(now);
         for (user, seconds) in state.used.by_user {
             owner.step(at, Event::Used { user, seconds });
@@ -317,7 +331,7 @@ impl Owner {
     pub(super) fn feed(&mut self, now: f64) {
         let (at, used) = self.scheduler.used();
         let then = if used.is_empty() { now } else { at.min(now) };
-        self.scheduler = scheduler(&self.settings, self.next_slice);
+        self.scheduler = scheduler(&self.policy, self.settings.time_scale, self.next_slice);
         for (user, seconds) in used {
             self.step(then, Event::Used { user, seconds });
         }

@@ -20,7 +20,7 @@ impl Owner {
             client.role = match (client.role, &request) {
                 (
                     Role::Unknown | Role::Onlooker,
-                    Request::Status | Request::Grids | Request::Explain { .. },
+                    Request::Status | Request::Grids | Request::Policy | Request::Explain { .. },
                 ) => Role::Onlooker,
                 (Role::Unknown | Role::Onlooker, _) => Role::Command,
                 (role, _) => role,
@@ -63,7 +63,12 @@ impl Owner {
                 self.reply(peer, Reply::Status(status));
             }
             Request::Cancel { job } => self.cancel(peer, job, now),
-            Request::OpenBatch { name } => self.open_batch(peer, name),
+            Request::OpenBatch { name } => self.open_batch(peer, name, None),
+            Request::OpenBatchBy { name, policy } => self.open_batch(peer, name, Some(&policy)),
+            Request::Policy => {
+                let status = self.policy_status();
+                self.reply(peer, Reply::Policy(status));
+            }
             Request::StartBatch { batch } => self.start_batch(peer, batch, now),
             Request::WatchBatch { batch } => self.watch_batch(peer, batch, now),
             Request::Shutdown => self.shut_down(peer),

@@ -22,6 +22,7 @@ use super::facts::Carried;
 use super::journal::{Change, replay};
 use super::process::ProcessId;
 use crate::control::{After, AttemptRecord, Figures, Grant, JobState, Submission};
+use crate::schedule::PolicyName;
 
 /// The version that this build writes.
 pub const VERSION: u32 = 2;
@@ -168,6 +169,9 @@ pub struct BatchRecord {
     pub name: String,
     /// Whose it is.
     pub uid: u32,
+    /// The policy that is to serve while it goes on, where it has named one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<PolicyName>,
     /// Jobs in order of submission.
     pub jobs: Vec<JobId>,
     /// When it started; monotonic seconds.

@@ -46,6 +46,11 @@ pub fn stopping() {
     notify(NotifyState::Stopping);
 }
 
+/// A line for `systemctl status`.
+pub fn status(line: &str) {
+    notify(NotifyState::Status(line));
+}
+
 fn notify(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
         tracing::warn!(%error, "cannot notify systemd");

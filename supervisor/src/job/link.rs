@@ -65,12 +65,6 @@ impl Link {
         &self.path
     }
 
-    /// How the supervisor was started, if it is a private one.
-    #[must_use]
-    pub const fn private(&self) -> Option<&Wanted> {
-        self.private.as_ref()
-    }
-
     /// The supervisor that this process has started, while it is not known to have ended.
     #[must_use]
     pub const fn child(&self) -> Option<u32> {

@@ -1,12 +1,14 @@
 //! The state of a node, for `migm status`.
 
+use migm_shared::ids::BatchId;
 use migm_shared::units::Bytes;
 use serde::Serialize;
 
 use super::picture::{Style, picture};
 use super::table::Table;
-use crate::control::{GpuStatus, JobState, JobStatus, NodeStatus, SliceStatus};
+use crate::control::{GpuStatus, JobState, JobStatus, NodeStatus, PolicyStatus, SliceStatus};
 use crate::job::monotonic;
+use crate::schedule::PolicyName;
 
 /// The JSON document of `migm status`. Monotonic times of attempts are in seconds of this machine's clock.
 #[derive(Debug, Serialize)]
@@ -17,12 +19,58 @@ pub struct StatusDocument<'a> {
     time_scale: f64,
     supervisor: u32,
     now: f64,
+    /// Which policy serves, where the supervisor tells.
+    #[serde(flatten)]
+    policy: Option<PolicyDocument>,
+}
+
+/// The policy that serves.
+#[derive(Debug, Serialize)]
+struct PolicyDocument {
+    policy: String,
+    /// Where the policy has the choice.
+    order: Option<String>,
+    /// The batch that has asked for it.
+    policy_batch: Option<BatchId>,
+    /// What serves after that batch, as `--policy` takes it.
+    policy_after: Option<String>,
+}
+
+impl PolicyDocument {
+    fn new(status: &PolicyStatus) -> Self {
+        let (policy, order) = in_words(&status.policy);
+        Self {
+            policy,
+            order,
+            policy_batch: status.batch,
+            policy_after: status.batch.map(|_| status.own.clone()),
+        }
+    }
+}
+
+/// A policy and its order, where it has one.
+fn in_words(name: &str) -> (String, Option<String>) {
+    match name.parse::<PolicyName>() {
+        Ok(name) => (name.word(), name.order().map(|order| order.word().to_owned())),
+        // Of a newer supervisor.
+        Err(_) => (name.to_owned(), None),
+    }
+}
+
+/// A line on the policy, for people.
+fn policy_line(status: &PolicyStatus) -> String {
+    let (policy, order) = in_words(&status.policy);
+    let order = order.map_or_else(String::new, |order| format!(", order {order}"));
+    let batch = status.batch.map_or_else(String::new, |batch| {
+        format!(", for batch {batch}; then {}", status.own)
+    });
+    format!("policy {policy}{order}{batch}\n")
 }
 
 impl<'a> StatusDocument<'a> {
     /// Of what a supervisor has told just before.
     #[must_use]
-    pub fn new(node: &'a NodeStatus) -> Self {
+    pub fn new(node: &'a NodeStatus, policy: Option<&PolicyStatus>) -> Self {
         Self {
             gpus: &node.gpus,
             jobs: &node.jobs,
@@ -30,6 +78,7 @@ impl<'a> StatusDocument<'a> {
             time_scale: node.time_scale,
             supervisor: node.supervisor,
             now: monotonic(),
+            policy: policy.map(PolicyDocument::new),
         }
     }
 }
@@ -47,15 +96,15 @@ pub const fn state(state: JobState) -> &'static str {
     }
 }
 
-/// GPUs as pictures, their slices, then jobs, for people. `grids` are the memory slices of each GPU; where
+/// The policy, GPUs as pictures, their slices, then jobs, for people. `grids` are the memory slices of each GPU; where
 /// they are not known, the picture ends with the last slice.
 #[must_use]
-pub fn text(node: &NodeStatus, grids: &[u32], style: Style) -> String {
+pub fn text(node: &NodeStatus, grids: &[u32], policy: Option<&PolicyStatus>, style: Style) -> String {
     let name = |id| {
         let job = node.jobs.iter().find(|job| job.id == id);
         job.map_or_else(String::new, |job| job.name.clone())
     };
-    let mut text = String::new();
+    let mut text = policy.map_or_else(String::new, policy_line);
     for (index, gpu) in node.gpus.iter().enumerate() {
         let simulated = if node.simulated { " (simulated)" } else { "" };
         text.push_str(&format!("GPU {index}  {}{simulated}  {}\n", gpu.name, gpu.mode));
@@ -243,7 +292,34 @@ mod tests {
 
     #[test]
     fn a_node_for_people() {
-        insta::assert_snapshot!(text(&node(), &[8, 4], Style::Plain));
+        insta::assert_snapshot!(text(&node(), &[8, 4], None, Style::Plain));
+    }
+
+    #[test]
+    fn the_policy_and_for_whom_it_serves() {
+        let mut status = PolicyStatus {
+            policy: "migm:fifo".into(),
+            batch: None,
+            own: "migm:fifo".into(),
+        };
+        assert_eq!(policy_line(&status), "policy migm, order fifo\n");
+        let document =
+            |status: &PolicyStatus| serde_json::to_value(StatusDocument::new(&node(), Some(status))).unwrap();
+        let own = document(&status);
+        assert_eq!((&own["policy"], &own["order"]), (&"migm".into(), &"fifo".into()));
+        assert!(own["policy_batch"].is_null() && own["policy_after"].is_null());
+        status.policy = "static:4g+3g".into();
+        status.batch = Some(BatchId(3));
+        assert_eq!(
+            policy_line(&status),
+            "policy static:4g+3g, for batch 3; then migm:fifo\n"
+        );
+        let lent = document(&status);
+        assert_eq!(
+            (&lent["policy_batch"], &lent["policy_after"]),
+            (&3.into(), &"migm:fifo".into())
+        );
+        assert!(lent["order"].is_null());
     }
 
     #[test]
@@ -259,7 +335,7 @@ mod tests {
     #[test]
     fn the_document_has_gpus_with_slices() {
         let node = node();
-        let document = serde_json::to_value(StatusDocument::new(&node)).unwrap();
+        let document = serde_json::to_value(StatusDocument::new(&node, None)).unwrap();
         let slice = &document["gpus"][0]["slices"][0];
         assert_eq!(
             (&slice["profile"], &slice["start"]),

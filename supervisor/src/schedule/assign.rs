@@ -73,9 +73,9 @@ impl Scheduler {
             }
             Choice::Wait => false,
             Choice::Never { reason } => {
-                self.leave_queue(arrival, false);
-                self.forget(job);
-                actions.push(Action::Refuse { job, reason });
+                if let Some(waiting) = self.leave_queue(arrival, false) {
+                    self.refuse(arrival, &waiting, reason, actions);
+                }
                 // Another is the first of its lane now.
                 self.rank();
                 true

@@ -12,6 +12,8 @@ const LONGEST_PAUSE: f64 = 64.0;
 
 #[derive(Clone, Debug)]
 pub(super) struct Gpu {
+    /// As it was announced.
+    announced: Arc<Table>,
     /// Without the creates that can never be.
     lasting: Arc<Table>,
     /// Also without those refused since the last change.
@@ -31,6 +33,7 @@ pub(super) struct Gpu {
 impl Gpu {
     pub(super) fn new(table: Arc<Table>, foreign: Vec<Slot>, kind: usize) -> Self {
         Self {
+            announced: Arc::clone(&table),
             lasting: Arc::clone(&table),
             table,
             foreign,
@@ -72,6 +75,15 @@ impl Gpu {
     /// A create went through.
     pub(super) fn succeeded(&mut self) {
         self.refusals = 0;
+    }
+
+    /// What was refused is asked for again, as after a restart: the next policy plans by what should be.
+    pub(super) fn ask_again(&mut self) {
+        *self = Self::new(
+            Arc::clone(&self.announced),
+            std::mem::take(&mut self.foreign),
+            self.kind,
+        );
     }
 
     /// Something changed, so what was refused may go through.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use migm_shared::ids::{Incarnation, JobId};
 use migm_shared::units::Bytes;
 
+use super::change::Place;
 use super::gpu::Gpu;
 use super::planned::Planned;
 use super::rank::Lanes;
@@ -43,6 +44,8 @@ pub struct Scheduler {
     pub(super) planned: Option<Planned>,
     /// GPUs that are shared, with the leases on them.
     pub(super) soft: super::soft::Pools,
+    /// Where jobs stood that were refused.
+    pub(super) refused: HashMap<JobId, Place>,
     pub(super) next_incarnation: u64,
     next_arrival: u64,
 }
@@ -59,11 +62,21 @@ pub(super) struct Waiting {
     pub(super) facts: Option<Arc<Facts>>,
     /// The number of its first arrival.
     pub(super) came: u64,
+    /// It has had a slice.
+    pub(super) ran: bool,
     /// It has run and comes first, where jobs are served in order.
     pub(super) goes_on: bool,
     pub(super) lane: Lane,
     /// Its priority, and what it has gained by waiting.
     pub(super) level: i64,
+}
+
+impl Waiting {
+    /// The least memory that serves it.
+    pub(super) fn least(&self) -> Bytes {
+        let outgrown = self.outgrown.saturating_add(u64::from(self.outgrown > 0));
+        Bytes(self.need.device_bytes.max(outgrown))
+    }
 }
 
 /// The slice that a waiting job will get.
@@ -105,6 +118,7 @@ impl Scheduler {
             planned_in: HashMap::new(),
             planned: None,
             soft: super::soft::Pools::default(),
+            refused: HashMap::new(),
             next_incarnation: first.0,
             next_arrival: 0,
         }
@@ -182,6 +196,7 @@ impl Scheduler {
             Event::DestroyFailed { slice } => self.destroy_failed(slice),
             Event::Vanished { slice } => self.gone(slice),
             Event::Lost { gpu } => self.lost(gpu),
+            Event::Policy { policy, choice } => self.serve_by(&policy, choice),
             Event::Tick => self.tick(now),
             // Those served in order have been, at each event.
             Event::Settled if self.planned.is_none() => return actions,
@@ -284,6 +299,7 @@ impl Scheduler {
     /// The job is over.
     pub(super) fn forget(&mut self, job: JobId) {
         self.jobs.remove(&job);
+        self.refused.remove(&job);
         self.charge(job);
         self.restricted.remove(&job);
         self.terms.forget(job);
@@ -296,17 +312,24 @@ impl Scheduler {
         if self.jobs.contains_key(&job) {
             return;
         }
-        let arrival = self.draw_arrival();
+        let place = self.refused.remove(&job).unwrap_or_else(|| {
+            let arrival = self.draw_arrival();
+            Place {
+                arrival,
+                came: arrival,
+                ran: false,
+            }
+        });
         let known = Known {
-            arrival,
-            came: arrival,
+            arrival: place.arrival,
+            came: place.came,
             holds: None,
             moving: false,
             outgrown: 0,
             note: None,
         };
         self.jobs.insert(job, known);
-        self.enqueue(arrival, job, need, 0, false);
+        self.enqueue(place.arrival, job, need, 0, place.ran);
     }
 
     fn enqueue(&mut self, arrival: u64, job: JobId, need: Need, outgrown: u64, ran: bool) {
@@ -315,18 +338,8 @@ impl Scheduler {
         }
         // Those behind wait for this job: slices kept for them could be the ones it waits for.
         self.unseat_from(arrival);
-        let least = need
-            .device_bytes
-            .max(outgrown.saturating_add(u64::from(outgrown > 0)));
-        let whole = self.policy == Policy::Sequential;
         // Deciders place by themselves.
         let in_order = self.planned.is_none();
-        if in_order {
-            let wish = self.terms.wish(job);
-            self.kinds
-                .iter_mut()
-                .for_each(|kind| kind.wanted(Bytes(least), whole, wish));
-        }
         let lane = self.terms.lane(job);
         let waiting = Waiting {
             job,
@@ -335,10 +348,17 @@ impl Scheduler {
             seat: None,
             facts: self.planned.as_ref().and_then(|planned| planned.known(job)),
             came: self.jobs.get(&job).map_or(arrival, |known| known.came),
+            ran,
             goes_on: in_order && ran,
             lane,
             level: i64::from(lane.priority),
         };
+        if in_order {
+            let (wish, whole) = (self.terms.wish(job), self.policy == Policy::Sequential);
+            self.kinds
+                .iter_mut()
+                .for_each(|kind| kind.wanted(waiting.least(), whole, wish));
+        }
         self.join_queue(arrival, waiting);
     }
 

@@ -26,6 +26,9 @@ use crate::layout::{Placement, ProfileIndex, Slot};
 
 mod assign;
 mod board;
+mod change;
+#[cfg(test)]
+mod change_properties;
 mod choose;
 mod gpu;
 mod machine;
@@ -55,7 +58,7 @@ mod worth;
 pub use board::{Board, Candidate, Decider, Desk, Facts, Held, Order, share};
 pub use machine::Scheduler;
 pub use planned::PASSED_AT_MOST;
-pub use policy::{PolicyName, UnknownPolicy};
+pub use policy::{PolicyName, QueueOrder, UnknownPolicy};
 pub use rank::AGE_S;
 pub use shares::HALF_LIFE_S;
 
@@ -283,6 +286,14 @@ pub enum Event {
         /// Which.
         gpu: GpuIndex,
     },
+    /// From now on jobs are served by this policy; one that would have to be searched for changes nothing. What stands, runs,
+    /// waits or is under way goes on. Facts of the jobs are to be told again.
+    Policy {
+        /// By name.
+        policy: PolicyName,
+        /// For those that plan.
+        choice: policy::Choice,
+    },
     /// Time has passed; for rules that wait. Wanted every second or so.
     Tick,
 }
@@ -361,7 +372,8 @@ pub enum Action {
         /// One line for people.
         reason: String,
     },
-    /// No slice of this node can ever hold the job; it has left the queue.
+    /// No slice of this node can ever hold the job; it has left the queue. Should it arrive again, by another policy say, it
+    /// has its former place; that it will not is told by [`Event::Withdrawn`].
     Refuse {
         /// Which.
         job: JobId,

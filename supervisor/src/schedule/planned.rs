@@ -81,6 +81,44 @@ static NOTHING_KNOWN: LazyLock<Facts> = LazyLock::new(|| Facts {
 });
 
 impl Planned {
+    fn new(decider: Box<dyn Decider>) -> Self {
+        Self {
+            decider,
+            kind_of: BTreeMap::new(),
+            facts: HashMap::new(),
+            runs: HashMap::new(),
+            seats: BTreeMap::new(),
+            promised: 0,
+            refused: BTreeSet::new(),
+            passed: HashMap::new(),
+            changed: false,
+        }
+    }
+
+    /// What was known is known to the next decider too; what was promised or refused is not.
+    pub(super) fn in_place_of(before: Option<Self>, decider: Box<dyn Decider>) -> Self {
+        match before {
+            None => Self::new(decider),
+            Some(before) => Self {
+                decider,
+                seats: BTreeMap::new(),
+                refused: BTreeSet::new(),
+                changed: true,
+                ..before
+            },
+        }
+    }
+
+    /// A GPU that was there before the decider.
+    pub(super) fn meet(&mut self, gpu: GpuIndex, kind: usize) {
+        self.kind_of.insert(gpu, kind);
+        self.changed = true;
+    }
+
+    pub(super) fn runs(&self, job: JobId) -> bool {
+        self.runs.contains_key(&job)
+    }
+
     pub(super) fn facts(&self, job: JobId) -> &Facts {
         self.facts.get(&job).map_or(&*NOTHING_KNOWN, |facts| facts)
     }
@@ -194,17 +232,7 @@ impl Scheduler {
     #[must_use]
     pub fn with_decider(decider: Box<dyn Decider>, first: Incarnation) -> Self {
         let mut scheduler = Self::new(super::Policy::SchemeB, first);
-        scheduler.planned = Some(Planned {
-            decider,
-            kind_of: BTreeMap::new(),
-            facts: HashMap::new(),
-            runs: HashMap::new(),
-            seats: BTreeMap::new(),
-            promised: 0,
-            refused: BTreeSet::new(),
-            passed: HashMap::new(),
-            changed: false,
-        });
+        scheduler.planned = Some(Planned::new(decider));
         scheduler
     }
 
@@ -262,11 +290,7 @@ impl Scheduler {
             let reason = self.why_never(&self.queue[&arrival]);
             if let Some(waiting) = self.leave_queue(arrival, false) {
                 planned.over(waiting.job);
-                self.forget(waiting.job);
-                actions.push(Action::Refuse {
-                    job: waiting.job,
-                    reason,
-                });
+                self.refuse(arrival, &waiting, reason, actions);
             }
         }
     }

@@ -71,6 +71,11 @@ impl Lanes {
         levels
     }
 
+    /// Places may not be those of the arrivals from here on.
+    pub(super) fn mix(&mut self) {
+        (self.mixed, self.stale) = (true, true);
+    }
+
     /// What a job holds has changed, and with it what its user has had.
     pub(super) fn touch(&mut self) {
         self.stale = true;

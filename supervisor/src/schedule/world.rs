@@ -18,7 +18,7 @@ use migm_shared::units::GIB;
 mod rules;
 mod turns;
 
-pub(super) use turns::{Arrival, Turn, turn};
+pub(super) use turns::{Arrival, POLICIES, Turn, turn, turn_or_policy};
 
 /// What a job holds or has held, for the bill of its user.
 #[derive(Clone, Copy, Debug)]
@@ -489,6 +489,7 @@ impl World {
                     self.step(Event::Vanished { slice });
                 }
             }
+            Turn::Policy { which } => self.change_policy(*which),
             Turn::Wait { seconds } => {
                 self.now += f64::from(*seconds);
                 self.step(Event::Tick);
@@ -498,6 +499,21 @@ impl World {
         self.check();
         self.check_bills();
         self.check_queue();
+    }
+
+    /// Another policy serves; what is known of the jobs is told again, as the daemon does.
+    pub(super) fn change_policy(&mut self, which: u8) {
+        let (policy, choice) = policy(which);
+        let coming: BTreeSet<Incarnation> = self.scheduler.coming().collect();
+        assert_eq!(coming, self.creating, "what is under way is known");
+        self.log.push(format!("{:.1} {policy}", self.now));
+        self.step(Event::Policy { policy, choice });
+        self.decides = self.scheduler.planned.is_some();
+        let all: Vec<JobId> = self.waiting.iter().chain(self.running.keys()).copied().collect();
+        for job in all {
+            let facts = Arc::new(self.facts[&job].clone());
+            self.step(Event::Facts { job, facts });
+        }
     }
 
     /// Answers all that is under way, as by a driver that never fails.
@@ -534,6 +550,30 @@ impl World {
             left.collect::<Vec<_>>()
         );
     }
+}
+
+/// A policy by number: one of [`POLICIES`], or the static layout behind them.
+pub(super) fn policy(which: u8) -> (PolicyName, policy::Choice) {
+    const NAMES: [&str; POLICIES as usize + 1] = [
+        "scheme-b",
+        "sequential",
+        "migm",
+        "migm:fifo",
+        "migm",
+        "miso",
+        "mfi",
+        "scheme-a",
+        "far",
+        "static:2g+1g",
+    ];
+    let choice = policy::Choice {
+        fifo: false,
+        moves: which != 4,
+        search: 30,
+        create: 0.3,
+        destroy: 0.2,
+    };
+    (NAMES[usize::from(which)].parse().unwrap(), choice)
 }
 
 /// A whole run; what was done.

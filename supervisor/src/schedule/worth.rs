@@ -52,6 +52,14 @@ impl Kind {
         self.table.is_like(table)
     }
 
+    /// What jobs have wanted so far is no guide any more.
+    pub(super) fn forget_demand(&mut self) {
+        *self = Self {
+            gpus: self.gpus,
+            ..Self::new(Arc::clone(&self.table))
+        };
+    }
+
     /// One more GPU of this kind.
     pub(super) fn joined(&mut self) {
         self.gpus += 1;

@@ -1,6 +1,6 @@
 //! A batch: jobs that are released together and measured together.
 //!
-//! 1. The batch is opened with a supervisor, which numbers it and tells of each change from there on.
+//! 1. The batch is opened with a supervisor, by a policy of its own if it names one, which numbers it and tells of each change from there on.
 //! 2. One runner process a job is started, `migm run --batch ID`, in the order of the file. The next one
 //!    waits until the supervisor has told of the one before, so that the order of submission is the file's, but for jobs
 //!    that come after later ones: these are first. Each is told the numbers of those before it, and of its array.
@@ -31,7 +31,6 @@ use super::signals::{Signals, asks_to_end};
 use super::{JobError, monotonic, say, terminal};
 use crate::control::start::Wanted;
 use crate::control::{BatchSummary, Element, JobStatus, NodeStatus, Reply, Request};
-use crate::schedule::PolicyName;
 
 pub mod order;
 pub mod spec;
@@ -89,15 +88,9 @@ pub enum BatchError {
     /// No supervisor, or no system call.
     #[error(transparent)]
     Job(#[from] JobError),
-    /// A supervisor answers, and it is not known to place jobs as asked.
-    #[error("the supervisor at {} was not started with the policy {policy}; end it, or set MIGM_SOCKET to \
-             another place", path.display())]
-    OtherPolicy {
-        /// As asked.
-        policy: String,
-        /// Its socket.
-        path: PathBuf,
-    },
+    /// The supervisor does not serve it by the policy that it names.
+    #[error("{0}")]
+    Policy(String),
     /// A runner cannot be started.
     #[error("cannot start {}: {source}", program.display())]
     Spawn {
@@ -176,17 +169,6 @@ pub fn run(
     watch: &mut dyn FnMut(&News<'_>),
 ) -> Result<BatchSummary, BatchError> {
     let link = Link::open(&options.wanted)?;
-    if let Some(policy) = &options.wanted.policy
-        && link.private().is_none_or(|started| {
-            let theirs = started.policy.clone();
-            theirs.unwrap_or_else(|| PolicyName::default().to_string()) != *policy
-        })
-    {
-        return Err(BatchError::OtherPolicy {
-            policy: policy.clone(),
-            path: link.path().to_owned(),
-        });
-    }
     let signals = Signals::take()?;
     let mut batch = Batch {
         spec,
@@ -221,9 +203,7 @@ pub fn run(
 
 impl Batch<'_> {
     fn run(&mut self) -> Result<BatchSummary, BatchError> {
-        let name = self.spec.name.clone();
-        self.link.send(&Request::Status, None);
-        self.link.send(&Request::OpenBatch { name }, None);
+        self.open();
         while self.id.is_none() || self.clock.is_none() {
             self.turn()?;
             self.check_not_interrupted()?;
@@ -310,7 +290,9 @@ impl Batch<'_> {
         while let Some(signal) = self.signals.next() {
             self.on_signal(signal);
         }
-        while let Some(reply) = self.link.receive() {
+        while self.refused.is_none()
+            && let Some(reply) = self.link.receive()
+        {
             self.on_reply(reply);
         }
         if self.for_people && self.clock.is_some() && self.refreshed.elapsed() >= REFRESH {
@@ -326,16 +308,30 @@ impl Batch<'_> {
                         self.start();
                     }
                 }
-                None => {
-                    let name = self.spec.name.clone();
-                    self.link.send(&Request::Status, None);
-                    self.link.send(&Request::OpenBatch { name }, None);
-                }
+                None => self.open(),
             }
         }
-        self.refused
-            .take()
-            .map_or(Ok(()), |reason| Err(BatchError::Refused(reason)))
+        let by_policy = self.id.is_none() && self.options.wanted.policy.is_some();
+        match self.refused.take() {
+            None => Ok(()),
+            Some(reason) if by_policy => Err(BatchError::Policy(reason)),
+            Some(reason) => Err(BatchError::Refused(reason)),
+        }
+    }
+
+    fn open(&mut self) {
+        let name = self.spec.name.clone();
+        match self.options.wanted.policy.clone() {
+            // Nothing is shown of a batch that is refused for its policy.
+            Some(policy) => {
+                self.link.send(&Request::OpenBatchBy { name, policy }, None);
+                self.link.send(&Request::Status, None);
+            }
+            None => {
+                self.link.send(&Request::Status, None);
+                self.link.send(&Request::OpenBatch { name }, None);
+            }
+        }
     }
 
     fn on_reply(&mut self, reply: Reply) {

@@ -123,7 +123,8 @@ impl Runner {
             | Reply::Done
             | Reply::Cleared { .. }
             | Reply::ArrayOpened { .. }
-            | Reply::Grids(_) => {}
+            | Reply::Grids(_)
+            | Reply::Policy(_) => {}
         }
         Ok(())
     }

@@ -46,9 +46,7 @@ impl Scheduler {
                 Offer::Never if self.gpus.is_empty() => {
                     let reason = self.why_never(&self.queue[&arrival]);
                     if let Some(waiting) = self.leave_queue(arrival, false) {
-                        let job = waiting.job;
-                        self.forget(job);
-                        actions.push(Action::Refuse { job, reason });
+                        self.refuse(arrival, &waiting, reason, actions);
                     }
                 }
                 Offer::Never => {}

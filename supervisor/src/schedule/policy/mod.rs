@@ -33,5 +33,5 @@ pub use layouts::{full_layouts, static_layout};
 pub use mfi::Mfi;
 pub use migm::{Choice, Migm};
 pub use miso::Miso;
-pub use name::{PolicyName, UnknownPolicy};
+pub use name::{PolicyName, QueueOrder, UnknownPolicy};
 pub use waves::Waves;

@@ -4,13 +4,48 @@ use std::fmt;
 use std::str::FromStr;
 
 use migm_shared::ids::Incarnation;
+use serde::{Deserialize, Serialize};
 
 use super::super::{Decider, Policy, Scheduler};
 use super::layouts::parts;
 use super::{Choice, Far, Fixed, Mfi, Migm, Miso, Waves};
 
-/// A policy, as people name it.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+/// In which order a policy may take the jobs that wait, where it has the choice.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum QueueOrder {
+    /// Any.
+    #[default]
+    Free,
+    /// That of the queue: see [`Choice::fifo`].
+    Fifo,
+}
+
+impl QueueOrder {
+    /// As people write it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Free => "free",
+            Self::Fifo => "fifo",
+        }
+    }
+}
+
+impl FromStr for QueueOrder {
+    type Err = UnknownPolicy;
+
+    fn from_str(text: &str) -> Result<Self, UnknownPolicy> {
+        match text {
+            "free" => Ok(Self::Free),
+            "fifo" => Ok(Self::Fifo),
+            _ => Err(UnknownPolicy::Order(text.to_owned())),
+        }
+    }
+}
+
+/// A policy, as people name it. An order that is not the usual one follows with a colon: `migm:fifo`.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub enum PolicyName {
     /// Each GPU whole, one job on it at a time.
     Sequential,
@@ -29,8 +64,27 @@ pub enum PolicyName {
     /// See [`Miso`].
     Miso,
     /// See [`Migm`].
-    #[default]
-    Migm,
+    Migm(QueueOrder),
+}
+
+impl Default for PolicyName {
+    fn default() -> Self {
+        Self::Migm(QueueOrder::default())
+    }
+}
+
+impl From<PolicyName> for String {
+    fn from(name: PolicyName) -> Self {
+        name.to_string()
+    }
+}
+
+impl TryFrom<String> for PolicyName {
+    type Error = UnknownPolicy;
+
+    fn try_from(text: String) -> Result<Self, UnknownPolicy> {
+        text.parse()
+    }
 }
 
 /// The name is no policy.
@@ -49,6 +103,14 @@ pub enum UnknownPolicy {
         /// What is wrong.
         why: String,
     },
+    /// No such order.
+    #[error("`{0}` is no order; there are free and fifo")]
+    Order(String),
+    /// An order for a policy that has none to choose.
+    #[error(
+        "policy {0} has no choice of order: free and fifo go with migm, and each other policy has an order of its own"
+    )]
+    NoOrder(PolicyName),
 }
 
 impl FromStr for PolicyName {
@@ -72,7 +134,10 @@ impl FromStr for PolicyName {
             "far" => Self::Far,
             "mfi" => Self::Mfi,
             "miso" => Self::Miso,
-            "migm" => Self::Migm,
+            "migm" => Self::default(),
+            _ if let Some((name, order)) = text.split_once(':') => {
+                return name.parse::<Self>()?.with_order(order.parse()?);
+            }
             _ => return Err(UnknownPolicy::Name(text.to_owned())),
         })
     }
@@ -89,12 +154,42 @@ impl fmt::Display for PolicyName {
             Self::Far => out.write_str("far"),
             Self::Mfi => out.write_str("mfi"),
             Self::Miso => out.write_str("miso"),
-            Self::Migm => out.write_str("migm"),
+            Self::Migm(QueueOrder::Free) => out.write_str("migm"),
+            Self::Migm(order) => write!(out, "migm:{}", order.word()),
         }
     }
 }
 
 impl PolicyName {
+    /// The same policy, with jobs taken in this order.
+    ///
+    /// # Errors
+    /// It has no order to choose.
+    pub fn with_order(self, order: QueueOrder) -> Result<Self, UnknownPolicy> {
+        match self {
+            Self::Migm(_) => Ok(Self::Migm(order)),
+            other => Err(UnknownPolicy::NoOrder(other)),
+        }
+    }
+
+    /// The order in which jobs are taken, where the policy has the choice.
+    #[must_use]
+    pub const fn order(&self) -> Option<QueueOrder> {
+        match self {
+            Self::Migm(order) => Some(*order),
+            _ => None,
+        }
+    }
+
+    /// Its name without the order.
+    #[must_use]
+    pub fn word(&self) -> String {
+        match self {
+            Self::Migm(_) => Self::default().to_string(),
+            other => other.to_string(),
+        }
+    }
+
     /// A scheduler of that policy; `choice` is for those that plan. `None` for `best-static`, which needs a workload
     /// to be searched on.
     #[must_use]
@@ -125,7 +220,10 @@ impl PolicyName {
             Self::Far => Box::new(Far::new(choice.create, choice.destroy)),
             Self::Mfi => Box::new(Mfi),
             Self::Miso => Box::new(Miso::default()),
-            Self::Migm => Box::new(Migm::new(choice)),
+            Self::Migm(order) => Box::new(Migm::new(Choice {
+                fifo: choice.fifo || *order == QueueOrder::Fifo,
+                ..choice
+            })),
         })
     }
 }
@@ -147,10 +245,12 @@ mod tests {
             "mfi",
             "miso",
             "migm",
+            "migm:fifo",
         ] {
             assert_eq!(name.parse::<PolicyName>().unwrap().to_string(), name);
         }
         assert_eq!(PolicyName::default().to_string(), "migm");
+        assert_eq!("migm:free".parse(), Ok(PolicyName::default()));
     }
 
     #[test]
@@ -160,5 +260,8 @@ mod tests {
         assert_eq!(said("static:"), "`static:`: it names no slices");
         assert_eq!(said("static:zx1g"), "`static:zx1g`: `z` is no number");
         assert_eq!(said("static:4g++1g"), "`static:4g++1g`: it names no slices");
+        assert_eq!(said("migm:lifo"), "`lifo` is no order; there are free and fifo");
+        assert!(said("far:fifo").starts_with("policy far has no choice of order: "));
+        assert!(said("fast:fifo").starts_with("`fast` is no policy; "));
     }
 }

@@ -8,14 +8,39 @@ use crate::schedule::{Terms, Wish};
 #[derive(Clone, Debug)]
 pub(in crate::schedule) enum Turn {
     Arrive(Arrival),
-    Answer { which: usize, how: u8 },
-    End { which: usize, again: Option<u64> },
-    Forecast { which: usize, gib: u64 },
-    Withdraw { which: usize },
-    Retell { which: usize, terms: Terms },
-    Vanish { which: usize },
-    Wait { seconds: u16 },
+    Answer {
+        which: usize,
+        how: u8,
+    },
+    End {
+        which: usize,
+        again: Option<u64>,
+    },
+    Forecast {
+        which: usize,
+        gib: u64,
+    },
+    Withdraw {
+        which: usize,
+    },
+    Retell {
+        which: usize,
+        terms: Terms,
+    },
+    Vanish {
+        which: usize,
+    },
+    Wait {
+        seconds: u16,
+    },
+    /// The policy that serves from here on: one of [`POLICIES`].
+    Policy {
+        which: u8,
+    },
 }
+
+/// Policies that a run may change to. A static layout is none of them: what stands on its places may never go.
+pub(in crate::schedule) const POLICIES: u8 = 9;
 
 #[derive(Clone, Debug)]
 pub(in crate::schedule) struct Arrival {
@@ -61,5 +86,13 @@ pub(in crate::schedule) fn turn() -> impl Strategy<Value = Turn> {
         1 => index().prop_map(|which| Turn::Vanish { which }),
         3 => (0_u16..200).prop_map(|seconds| Turn::Wait { seconds }),
         1 => (3000_u16..9000).prop_map(|seconds| Turn::Wait { seconds }),
+    ]
+}
+
+/// As [`turn`], with changes of policy in between.
+pub(in crate::schedule) fn turn_or_policy() -> impl Strategy<Value = Turn> {
+    prop_oneof![
+        7 => turn(),
+        1 => (0..POLICIES).prop_map(|which| Turn::Policy { which }),
     ]
 }
