@@ -7,6 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::daemon::{Daemon, PATIENCE, submission};
+use crate::loaded::Loaded;
 use crate::peer::{GPU, Peer, descriptor, page, submit};
 use crate::support::eventually;
 
@@ -209,6 +210,45 @@ fn a_job_that_comes_to_a_supervisor_that_is_ending_is_not_refused_but_left_to_th
     let grant = runner.grant();
     runner.ended(&grant, Outcome::Done, None);
     runner.finished();
+}
+
+/// All that have come are over, so nothing else is left to remember the batch by.
+#[test]
+fn a_batch_takes_the_late_jobs_that_come_after_the_service_was_restarted() {
+    let loaded = Loaded::new(true);
+    let mut daemon = loaded.daemon(&[], "");
+    let mut command = Peer::of(&daemon);
+    command.ask(&Request::OpenBatch { name: "two".into() });
+    let Reply::BatchOpened { batch } = command.hear() else {
+        panic!()
+    };
+    let page = page();
+    let of_batch = |name| Submission {
+        batch: Some(batch),
+        ..submission(name)
+    };
+    let run = |daemon: &Daemon, command: &mut Peer, name| {
+        let (mut runner, answer) = submit(daemon, of_batch(name), &page);
+        assert!(matches!(answer, Reply::Accepted { .. }), "{answer:?}");
+        command.ask(&Request::StartBatch { batch });
+        let grant = runner.grant();
+        runner.ended(&grant, Outcome::Done, None);
+        runner.finished();
+        loop {
+            match command.hear() {
+                Reply::BatchEnded(summary) => break summary.jobs.len(),
+                Reply::BatchJob(_) | Reply::Done => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    assert_eq!(run(&daemon, &mut command, "early"), 1);
+    assert!(daemon.terminate().success());
+    daemon.launch();
+    let mut command = Peer::of(&daemon);
+    command.ask(&Request::WatchBatch { batch });
+    while !matches!(command.hear(), Reply::BatchEnded(_)) {}
+    assert_eq!(run(&daemon, &mut command, "late"), 2);
 }
 
 /// Their runners would wait for a start for ever, and keep a private supervisor with them.

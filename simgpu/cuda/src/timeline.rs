@@ -291,8 +291,10 @@ impl<H: Hardware> Timeline<H> {
             while self.start_heads(due) {}
             let next = self.next_end().filter(|&end| end <= now);
             let until = next.unwrap_or(now.max(self.clock));
+            let before = self.steps_done;
             self.progress(until);
-            if next.is_none() {
+            // A step whose end is later by rounding only has ended too, and the one behind it is to start.
+            if next.is_none() && self.steps_done == before {
                 return;
             }
         }

@@ -97,12 +97,18 @@ impl Owner {
         self.dirty |= self.batches.len() < before;
     }
 
-    /// Batches that have not started, and that nobody will start: their jobs would be held for ever. A command whose
-    /// supervisor was gone comes back within the grace time.
+    /// Whether a command hears of its batch.
+    pub(super) fn has_watched_batch(&self) -> bool {
+        self.batches.values().any(|batch| batch.watcher.is_some())
+    }
+
+    /// Batches that have not started, and that nobody will start: their jobs would be held for ever. And those from before a
+    /// restart that are over, when nobody asks for them. A command whose supervisor was gone comes back within the grace time.
     pub(super) fn call_off_abandoned_batches(&mut self, now: f64) {
         let grace = self.settings.config.grace_s;
         let is_abandoned = |batch: &mut Batch| {
-            batch.started.is_none()
+            let is_over = batch.ended.is_some() && !batch.reading;
+            (batch.started.is_none() || is_over)
                 && batch.watcher.is_none()
                 && now - *batch.alone_since.get_or_insert(now) >= grace
         };
@@ -113,6 +119,7 @@ impl Owner {
             .collect();
         for batch in abandoned {
             self.dirty = true;
+            self.unwritten.extend(batch.jobs.iter().copied());
             for job in batch.jobs {
                 if self.jobs.get(&job).is_some_and(|job| job.state == JobState::Held) {
                     let reason = "whoever submitted its batch has gone without starting it".to_owned();

@@ -328,14 +328,14 @@ fn raise_descriptor_limit() {
 }
 
 /// A simulated GPU goes unless a job still runs on it. The state file goes unless the next supervisor would
-/// find something in it.
+/// find something in it, or has a batch to go on with: more of its jobs may come.
 fn clean_up(owner: &Owner, simulated: Option<&SimulatedGpu>, socket: &Path, state_path: &Path) {
     let state = owner.state();
     let runs = state
         .jobs
         .iter()
         .any(|job| matches!(job.state, JobState::Running | JobState::Moving));
-    let mut empty = state.is_empty();
+    let mut empty = state.is_empty() && !owner.has_watched_batch();
     if let Some(gpu) = simulated.filter(|_| !runs) {
         // Somebody may have taken it away already.
         let is_gone = SimulatedGpu::attach(&links(socket), gpu.id()).is_err();

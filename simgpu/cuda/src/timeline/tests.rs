@@ -89,6 +89,20 @@ fn steps_of_one_lane_follow_each_other_exactly_however_late_they_are_played() {
 }
 
 #[test]
+fn a_step_that_a_look_ends_by_rounding_does_not_leave_the_next_one_without_a_start() {
+    let (mut line, bench) = (Line::new(), Arc::new(Bench::default()));
+    let lane = line.open_lane(bench, 1, Order::Free);
+    play(&mut line, 1000.0);
+    line.submit(lane, kernel(1.0, 14), Vec::new());
+    line.submit(lane, kernel(1.0, 14), Vec::new());
+    play(&mut line, 1000.0);
+    // Just before the end, but nearer to it than the clock can tell.
+    play(&mut line, 1001.0 - 1e-12);
+    assert_eq!(line.pending(lane), 1);
+    close(line.next_end(), 1002.0);
+}
+
+#[test]
 fn kernels_that_fill_the_slice_share_it_and_small_ones_do_not_disturb() {
     let (mut line, bench) = (Line::new(), Arc::new(Bench::default()));
     let lanes: Vec<_> = (0..4)
