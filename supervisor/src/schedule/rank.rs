@@ -175,19 +175,27 @@ impl Scheduler {
             planned.touch();
         }
         self.unseat_from(places[first]);
-        // What stands before it stays; the rest is put together anew, which is quicker than to look each one up.
-        let taken = self.queue.split_off(&places[first]);
-        let mut taken: Vec<Option<Waiting>> = taken.into_values().map(Some).collect();
-        let mut rest = Vec::with_capacity(taken.len());
-        for (now, (&place, entry)) in places.iter().zip(&ranked).enumerate().skip(first) {
-            if entry.at != now
+        for (&place, entry) in places.iter().zip(&ranked).skip(first) {
+            if place != places[entry.at]
                 && let Some(known) = self.jobs.get_mut(&entry.job)
             {
                 known.arrival = place;
             }
-            rest.extend(taken[entry.at - first].take().map(|waiting| (place, waiting)));
         }
-        self.queue.append(&mut rest.into_iter().collect());
+        // Places stay; who stands there changes, circle by circle.
+        let mut slots: Vec<&mut Waiting> = self.queue.values_mut().collect();
+        let mut from: Vec<usize> = ranked.into_iter().map(|entry| entry.at).collect();
+        for start in first..from.len() {
+            let mut at = start;
+            while from[at] != start && from[at] != at {
+                let next = from[at];
+                let (one, other) = slots.split_at_mut(at.max(next));
+                std::mem::swap(&mut *one[at.min(next)], &mut *other[0]);
+                from[at] = at;
+                at = next;
+            }
+            from[at] = at;
+        }
         true
     }
 
