@@ -40,13 +40,7 @@ fn what_is_said_again_to_the_next_supervisor_is_neither_a_second_job_nor_an_erro
     let grant = runner.grant();
     runner.ended(&grant, Outcome::Done, None);
     runner.finished();
-    let summary = loop {
-        match command.hear() {
-            Reply::BatchEnded(summary) => break summary,
-            Reply::BatchJob(_) | Reply::Done => {}
-            other => panic!("{other:?}"),
-        }
-    };
+    let summary = command.summary();
     assert_eq!(summary.jobs.len(), 1, "{summary:?}");
 }
 
@@ -234,20 +228,14 @@ fn a_batch_takes_the_late_jobs_that_come_after_the_service_was_restarted() {
         let grant = runner.grant();
         runner.ended(&grant, Outcome::Done, None);
         runner.finished();
-        loop {
-            match command.hear() {
-                Reply::BatchEnded(summary) => break summary.jobs.len(),
-                Reply::BatchJob(_) | Reply::Done => {}
-                other => panic!("{other:?}"),
-            }
-        }
+        command.summary().jobs.len()
     };
     assert_eq!(run(&daemon, &mut command, "early"), 1);
     assert!(daemon.terminate().success());
     daemon.launch();
     let mut command = Peer::of(&daemon);
     command.ask(&Request::WatchBatch { batch });
-    while !matches!(command.hear(), Reply::BatchEnded(_)) {}
+    assert_eq!(command.summary().jobs.len(), 1);
     assert_eq!(run(&daemon, &mut command, "late"), 2);
 }
 

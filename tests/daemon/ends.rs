@@ -164,13 +164,7 @@ fn a_batch_waits_for_its_start_and_is_measured_to_its_end() {
         runner.ended(&grant, Outcome::Done, None);
         runner.finished();
     }
-    let summary = loop {
-        match command.hear() {
-            Reply::BatchEnded(summary) => break summary,
-            Reply::BatchJob(_) | Reply::Done => {}
-            other => panic!("{other:?}"),
-        }
-    };
+    let summary = command.summary();
     assert_eq!(summary.jobs.len(), 2);
     assert!(summary.jobs.iter().all(|job| job.state == JobState::Ended));
     assert!(summary.makespan > 0.0, "{summary:?}");

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use migm_shared::frame::Message;
 use migm_shared::report::Report;
-use migm_supervisor::control::{Figures, Grant, JobStatus, Outcome, Reply, Request, Submission, Unmet};
+use migm_supervisor::control::{
+    BatchSummary, Figures, Grant, JobStatus, Outcome, Reply, Request, Submission, Unmet,
+};
 use migm_supervisor::daemon::connection::Connection;
 use migm_supervisor::job::page::JobPage;
 
@@ -79,6 +81,17 @@ impl Peer {
         match self.hear() {
             Reply::Finished(status) => *status,
             other => panic!("{other:?}"),
+        }
+    }
+
+    /// What the command of a batch hears at its end.
+    pub fn summary(&mut self) -> BatchSummary {
+        loop {
+            match self.hear() {
+                Reply::BatchEnded(summary) => return *summary,
+                Reply::BatchJob(_) | Reply::Done => {}
+                other => panic!("{other:?}"),
+            }
         }
     }
 
