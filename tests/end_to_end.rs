@@ -381,6 +381,32 @@ fn a_simulated_gpu_lives_as_long_as_the_shell_that_asked_for_it() {
     }
 }
 
+/// The supervisor of the first lives on for a while, and knows other GPUs.
+#[test]
+fn two_shells_on_different_simulated_machines_have_a_supervisor_each() {
+    let place = Place::without_gpu();
+    let run = "\"$0\" run -- \"$0\" play kmeans --iterations 2";
+    let env = "\"$0\" sim env --mig --time-scale 0.05 --gpu";
+    let script = format!(
+        "eval \"$({env} a100-40gb)\" && {run} && \"$0\" status && first=$MIGM_SOCKET &&
+         eval \"$({env} a30-24gb)\" && {run} && \"$0\" status && test \"$first\" != \"$MIGM_SOCKET\""
+    );
+    let mut command = place.command("sh");
+    let output = command
+        .env_remove("MIGM_SOCKET")
+        .args(["-c", &script])
+        .arg(support::migm())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}");
+    assert!(
+        shown.contains("A100-SXM4-40GB") && shown.contains("A30"),
+        "{shown}"
+    );
+}
+
 /// The faults and the driver of a shell's simulated GPU; wrong ones in one line.
 #[test]
 fn a_shell_chooses_the_driver_and_the_faults_of_its_simulated_gpu() {

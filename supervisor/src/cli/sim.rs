@@ -73,11 +73,12 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
             {
                 path = format!("{path}:{before}");
             }
-            let lines = [
+            let mut lines = vec![
                 ("SIMGPU_ID", made.id().to_owned()),
                 ("SIMGPU_TIME_SCALE", time_scale.to_string()),
                 ("LD_LIBRARY_PATH", path),
             ];
+            lines.extend(socket(made.id()).map(|socket| ("MIGM_SOCKET", socket)));
             let text: String = lines
                 .iter()
                 .map(|(name, value)| format!("export {name}={}\n", quoted(value)))
@@ -97,6 +98,18 @@ fn links() -> Result<PathBuf, Failure> {
     let folder = private_socket().with_file_name("simgpu");
     let made = objects().and_then(|objects| objects.link(&folder, true));
     made.map(|()| folder).map_err(Failure::no_gpu)
+}
+
+/// Where the supervisor of these GPUs listens, beside those of other machines. `None` where the user has chosen a place.
+fn socket(id: &str) -> Option<String> {
+    let place = |id: &str| private_socket().with_file_name(format!("simgpu-{id}.sock"));
+    let given = std::env::var_os("MIGM_SOCKET").filter(|given| !given.is_empty());
+    let is_of_another = |given| {
+        let other = std::env::var("SIMGPU_ID").unwrap_or_default();
+        place(&other).as_os_str() == given
+    };
+    let ours = given.is_none_or(is_of_another);
+    ours.then(|| place(id).display().to_string())
 }
 
 /// The shell that asked. A command substitution runs in a fork of it, which ends with the command and can be
