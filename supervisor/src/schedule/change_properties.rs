@@ -89,22 +89,24 @@ fn who_is_refused_by_one_policy_has_his_place_under_the_next() {
     assert_eq!(scheduler.queue(), [2, 4, 3].map(JobId));
 }
 
+/// A job of which nothing is known but its need comes.
+fn comes(gib: u64) -> Turn {
+    Turn::Arrive(super::world::Arrival {
+        gib,
+        work: 1,
+        kept: false,
+        known: false,
+        terms: Terms::default(),
+    })
+}
+
 /// One that was served before its turn by a decider goes on behind the first, for which a slice is being made.
 #[test]
 fn who_overtook_under_a_decider_goes_on_behind_who_has_a_slice_kept() {
-    let arrive = |gib| {
-        Turn::Arrive(super::world::Arrival {
-            gib,
-            work: 1,
-            kept: false,
-            known: false,
-            terms: Terms::default(),
-        })
-    };
     let turns = [
         Turn::Policy { which: 2 },
-        arrive(20),
-        arrive(0),
+        comes(20),
+        comes(0),
         Turn::Answer { which: 1, how: 0 },
         Turn::Policy { which: 0 },
         Turn::End {
@@ -118,23 +120,14 @@ fn who_overtook_under_a_decider_goes_on_behind_who_has_a_slice_kept() {
 /// `far` met a GPU from whose table a refusal had taken a step, planned nothing, and all waited for ever.
 #[test]
 fn what_was_refused_under_one_policy_is_no_wall_for_the_next() {
-    let arrive = |gib| {
-        Turn::Arrive(super::world::Arrival {
-            gib,
-            work: 1,
-            kept: false,
-            known: false,
-            terms: Terms::default(),
-        })
-    };
     for next in 0..POLICIES {
         let refused = Turn::Answer { which: 0, how: 241 };
         let turns = [
-            arrive(12),
+            comes(12),
             Turn::Policy { which: 1 },
             refused,
-            arrive(20),
-            arrive(20),
+            comes(20),
+            comes(20),
             Turn::Policy { which: next },
         ];
         play(scheduler(0), 2, false, &turns);
