@@ -276,7 +276,7 @@ fn is_news(told: &Facts, now: &Facts) -> bool {
         (Some(before), Some(after)) => apart(before, after),
         (before, after) => before.is_some() != after.is_some(),
     };
-    let flags = |facts: &Facts| (facts.keeps_work, facts.stays, facts.in_batch);
+    let flags = |facts: &Facts| (facts.keeps_work, facts.stays, facts.in_batch, facts.unseen);
     work || flags(told) != flags(now)
         || before.len() != after.len()
         || before
@@ -289,6 +289,17 @@ fn is_news(told: &Facts, now: &Facts) -> bool {
 mod tests {
     use super::*;
     use crate::control::Submission;
+
+    #[test]
+    fn a_program_that_turns_out_as_fast_as_thought_is_news() {
+        let guessed = Facts {
+            unseen: Some(1),
+            ..Facts::default()
+        };
+        let seen = Facts::default();
+        assert!(is_news(&guessed, &seen), "others of it need wait no longer");
+        assert!(!is_news(&seen, &Facts::default()));
+    }
 
     fn job(kept: WorkKept) -> Job {
         let mut job = Job::new(JobId(1), Submission::plain(), 0);
